@@ -53,8 +53,9 @@ class DeviceSampler(Protocol):
 
 def _cpu(pool: Pool) -> Attention:
     from .cpu.attention.attention import CpuAttention
+    from .cpu.attention.decode import can_read
 
-    return CpuAttention(pool.num_slots, pool.num_kv_heads, pool.dtype)
+    return CpuAttention(pool.dtype) if can_read(pool.dtype) else _plain(pool)
 
 
 def _plain(pool: Pool) -> Attention:

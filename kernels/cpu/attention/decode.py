@@ -15,17 +15,25 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..jit.jit import compiled
+from ..jit.features import has
+from ..jit.jit import can_compile, compiled
 from ..threads import helpers
 from ..work_items import AttentionOutput, DecodeItem, ScoreMod
 
-SLOT_DTYPES = (torch.float32, torch.bfloat16)  # of pools that compiled loops read and write
+# How loops have the numbers of a pool, see `vectors.widened`.
+_STORED = {torch.bfloat16: torch.uint16, torch.float16: torch.int16}
 _SPREAD = 1 << 19  # numbers to read from which a second thread is worth its wake-up
 
 
+def can_read(dtype: torch.dtype) -> bool:
+    """Whether compiled loops read and write pools of such numbers here."""
+    has_float16 = dtype is not torch.float16 or has("f16c") or has("neon")
+    return has_float16 and can_compile()
+
+
 def as_array(x: Tensor) -> npt.NDArray[Any]:
-    """The same memory as the loops take it: float32 numbers, or the bits of bfloat16 ones."""
-    return x.numpy() if x.dtype is torch.float32 else x.view(torch.uint16).numpy()
+    """The same memory as the loops take it: float32 numbers, or the bits of shorter ones."""
+    return x.view(_STORED.get(x.dtype, x.dtype)).numpy()
 
 
 def name_of(dtype: torch.dtype) -> str:

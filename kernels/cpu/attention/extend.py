@@ -99,17 +99,14 @@ class ExtendAttention:
 def _amx_loops(dtype: torch.dtype, is_wanted: bool | None) -> Any:
     """The module of AMX loops for such numbers; None for none."""
     from ..jit import amx
-    from ..loops import int8_split
+    from ..loops import bf16_extend_attention, int8_extend_attention, int8_split
 
     if dtype is torch.bfloat16:
-        from ..loops import bf16_extend_attention
-
         return bf16_extend_attention if amx.can_multiply() and is_wanted is not False else None
-    if not (int8_split.can_multiply() if is_wanted is None else is_wanted):
+    if dtype is not torch.float32:
         return None
-    from ..loops import int8_extend_attention
-
-    return int8_extend_attention
+    has_amx = int8_split.can_multiply() if is_wanted is None else is_wanted
+    return int8_extend_attention if has_amx else None
 
 
 def _tiles_at_once(item: ExtendItem, num_heads: int, loop: _Loop, num_threads: int) -> int:

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 
 import torch
 
+from ..attention.decode import can_read
 from ..jit.loops import LOOPS, Loop
 from ..linear.half_precision import is_multiplied
 
@@ -51,7 +52,7 @@ def _names(requirements: LoopRequirements) -> Iterator[str]:
 
     yield from _TRIAL + _SAMPLING
     has_amx, dtype = amx.can_multiply(), requirements.dtype
-    if requirements.is_read_in_place and dtype != "float16":
+    if requirements.is_read_in_place and can_read(getattr(torch, dtype)):
         yield from _attention(dtype, has_amx)
     if not requirements.is_own:
         return

@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .vectors import WIDE, Vector
+from .vectors import WIDE, Vector, stored_kind, widened
 
 HALF = max(WIDE // 2, 8)  # lanes of a register
 MANY = 4 * HALF
@@ -63,28 +63,21 @@ def in_bytes(typing, size, kind):
     """Bytes of as many numbers like `kind` as float32 numbers lie in so many bytes."""
 
     def emit(context, builder, signature, args):
-        is_short = signature.args[1] == types.uint16
-        return builder.lshr(args[0], ir.Constant(_LONG, 1)) if is_short else args[0]
+        is_single = signature.args[1] == types.float32
+        return args[0] if is_single else builder.lshr(args[0], ir.Constant(_LONG, 1))
 
     return types.intp(types.intp, kind), emit
 
 
 @intrinsic
 def read_as(typing, address, kind, like):
-    """As many numbers as `like` has, which are stored as `kind` is: as float32, or as uint16 that
-    are the bits of bfloat16."""
+    """As many numbers as `like` has, stored as `kind` is: as `vectors.load` takes them."""
 
     def emit(context, builder, signature, args):
         address, _, like = args
-        if signature.args[1] != types.uint16:
-            pointer = builder.inttoptr(address, like.type.as_pointer())
-            return builder.load(pointer, align=4)
-        ints = ir.VectorType(_INT, like.type.count)
-        shorts = ir.VectorType(ir.IntType(16), like.type.count)
-        pointer = builder.inttoptr(address, shorts.as_pointer())
-        bits = builder.zext(builder.load(pointer, align=2), ints)
-        shift = ir.Constant(ints, [16] * like.type.count)
-        return builder.bitcast(builder.shl(bits, shift), like.type)
+        stored = stored_kind(signature.args[1], like.type.count)
+        pointer = builder.inttoptr(address, stored.as_pointer())
+        return widened(builder, builder.load(pointer, align=2), signature.args[1])
 
     return like(types.intp, kind, like), emit
 

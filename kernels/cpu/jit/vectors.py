@@ -28,6 +28,8 @@ NARROW = 8
 # Float32 numbers that all vector registers hold: 32 of 16 (AVX-512), 16 of 8 (AVX), 32 of 4 (Arm),
 # or 16 of 4 (SSE).
 REGISTERS = 512 if WIDE == 32 else 128 if has("avx") or has("neon") else 64
+# How arrays have numbers, by the names of these: numba's names of what `widened` takes.
+STORED = {"float32": "float32", "bfloat16": "uint16", "float16": "int16"}
 
 _FLOAT, _INT = ir.FloatType(), ir.IntType(32)
 _BYTES = ir.IntType(8).as_pointer()
@@ -75,38 +77,33 @@ wide, narrow, single = zeros(WIDE), zeros(NARROW), zeros(1)  # vectors of zeros
 
 @intrinsic
 def load(typing, array, at, like):
-    """As many numbers of a flat array as `like` has, from index `at`: of float32, or of uint16 that
-    are the bits of bfloat16."""
+    """As many numbers of a flat array as `like` has, from index `at`: of float32, or of integers
+    that `widened` takes."""
 
     def emit(context, builder, signature, args):
-        kind = args[2].type
-        if signature.args[0].dtype != types.uint16:
-            address = _address(context, builder, signature.args[0], args[0], args[1], kind)
-            return builder.load(address, align=4)
-        ints = ir.VectorType(_INT, kind.count)
-        shorts = ir.VectorType(ir.IntType(16), kind.count)
-        address = _address(context, builder, signature.args[0], args[0], args[1], shorts)
-        bits = builder.zext(builder.load(address, align=2), ints)
-        return builder.bitcast(builder.shl(bits, all_lanes(ints, 16)), kind)
+        kind = stored_kind(signature.args[0].dtype, args[2].type.count)
+        address = _address(context, builder, signature.args[0], args[0], args[1], kind)
+        return widened(builder, builder.load(address, align=2), signature.args[0].dtype)
 
     return like(array, types.intp, like), emit
 
 
 @intrinsic
 def store(typing, array, at, x):
-    """Put a vector into a flat array from index `at`: of float32, or of uint16, as the bits of the
-    nearest bfloat16 numbers (the even ones of two)."""
+    """Put a vector into a flat array from index `at`: of float32, or of integers that `widened`
+    takes, as the nearest numbers (the even ones of two)."""
 
     def emit(context, builder, signature, args):
-        if signature.args[0].dtype != types.uint16:
-            address = _address(context, builder, signature.args[0], args[0], args[1], args[2].type)
-            builder.store(args[2], address, align=4)
-            return context.get_dummy_value()
-        rounded = rounded_bits(builder, args[2])
-        shorts = ir.VectorType(ir.IntType(16), rounded.type.count)
-        upper = builder.lshr(rounded, all_lanes(rounded.type, 16))
-        address = _address(context, builder, signature.args[0], args[0], args[1], shorts)
-        builder.store(builder.trunc(upper, shorts), address, align=2)
+        dtype, x = signature.args[0].dtype, args[2]
+        kind = stored_kind(dtype, x.type.count)
+        if dtype == types.int16:
+            half = ir.VectorType(ir.HalfType(), x.type.count)
+            x = builder.bitcast(builder.fptrunc(x, half), kind)
+        elif dtype == types.uint16:
+            rounded = rounded_bits(builder, x)
+            x = builder.trunc(builder.lshr(rounded, all_lanes(rounded.type, 16)), kind)
+        address = _address(context, builder, signature.args[0], args[0], args[1], kind)
+        builder.store(x, address, align=2)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, x), emit
@@ -141,10 +138,7 @@ def fma_at(typing, total, array, at, x):
     def emit(context, builder, signature, args):
         total, array, at, x = args
         data = context.make_array(signature.args[1])(context, builder, array).data
-        number = builder.load(builder.gep(data, [at]))
-        if signature.args[1].dtype == types.uint16:
-            bits = builder.shl(builder.zext(number, _INT), ir.Constant(_INT, 16))
-            number = builder.bitcast(bits, _FLOAT)
+        number = widened(builder, builder.load(builder.gep(data, [at])), signature.args[1].dtype)
         return _fma(builder, total, _spread(builder, number, x.type), x)
 
     return total(total, array, types.intp, x), emit
@@ -291,6 +285,26 @@ def _prefetch(module):
 def all_lanes(kind, value):
     """The same constant in all lanes."""
     return ir.Constant(kind, [value] * kind.count)
+
+
+def stored_kind(dtype, count):
+    """LLVM's type of so many numbers of an array."""
+    return ir.VectorType(_FLOAT if dtype == types.float32 else ir.IntType(16), count)
+
+
+def widened(builder, x, dtype):
+    """Numbers, or one, of an array as float32. dtype: of the array: float32, or uint16 for the bits
+    of bfloat16 numbers, or int16 for those of float16 ones."""
+    if dtype == types.float32:
+        return x
+    count = getattr(x.type, "count", 0)
+    half, integer, single = (
+        ir.VectorType(kind, count) if count else kind for kind in (ir.HalfType(), _INT, _FLOAT)
+    )
+    if dtype == types.int16:
+        return builder.fpext(builder.bitcast(x, half), single)
+    shift = ir.Constant(integer, [16] * count if count else 16)
+    return builder.bitcast(builder.shl(builder.zext(x, integer), shift), single)
 
 
 def _spread(builder, number, kind):

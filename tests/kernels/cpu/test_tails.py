@@ -48,7 +48,7 @@ def test_keys_that_count_little_each_count_together(dim: int, gap: float, length
     lens = np.array([length], np.int32)
     table = np.arange(NUM_KEYS, dtype=np.int32)[None]
     past = Past(table, np.zeros(1, np.int32), NUM_KEYS - lens, lens)
-    attention = CpuAttention(NUM_KEYS, KV_HEADS, torch.float32)
+    attention = CpuAttention(torch.float32)
     found = attention.attend(q[-length:], kv, attention.plan(past), dim**-0.5)
     assert (found - exact(q, kv)[-length:]).abs().max() < 3e-5
 

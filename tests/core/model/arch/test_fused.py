@@ -72,7 +72,7 @@ class Decoder:
         self.pools = [KVPool(config, NUM_SLOTS, torch.float32, CPU, Ranks()) for _ in range(2)]
         for pool in self.pools:
             pool.storage.fill_(torch.nan)
-        self.attention = CpuAttention(NUM_SLOTS, config.num_kv_heads, torch.float32)
+        self.attention = CpuAttention(torch.float32)
         self.random = torch.Generator().manual_seed(1)
         self.hidden_size = config.hidden_size
 
@@ -300,7 +300,7 @@ def test_rows_of_their_own_kind_are_called() -> None:
     hidden = []
     for model in models:
         placement = Placement()
-        attention = CpuAttention(NUM_SLOTS, PLAIN.num_kv_heads, torch.float32)
+        attention = CpuAttention(torch.float32)
         batch = placement.batch({placement.add([5, 6, 7]): 3})
         inputs = Inputs.of(batch, model.windows, attention, CPU)
         pool = KVPool(PLAIN, NUM_SLOTS, torch.float32, CPU, Ranks())
