@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-from llvmlite import ir
 from numba import njit
 from numba.extending import intrinsic
 
-from .vectors import NARROW, Vector, load, narrow, store
+from .vectors import NARROW, load, narrow, shuffled, store, zeros
 
 SIGNATURE = "void(float32[:, :, :], float32[:, ::1])"
-_INT = ir.IntType(32)
-_compiled = njit(error_model="numpy", nogil=True)
+_compiled, _pair = njit(error_model="numpy", nogil=True), zeros(2)
 
 
 def apply_rotary(x, cos_sin):
@@ -37,16 +35,6 @@ def _rotate(x, at, factors, factors_at, like):
 
 
 @intrinsic
-def _pair(typing):
-    """A vector of two zeros."""
-
-    def emit(context, builder, signature, args):
-        return ir.Constant(context.get_value_type(signature.return_type), [0.0, 0.0])
-
-    return Vector(2)(), emit
-
-
-@intrinsic
 def _rotated(typing, x, factors):
     """Two vectors as complex numbers, multiplied. No product is fused with a sum."""
 
@@ -54,15 +42,11 @@ def _rotated(typing, x, factors):
         x, factors = args
         lanes = range(x.type.count)
 
-        def moved(vector, indices, other=None):
-            order = ir.Constant(ir.VectorType(_INT, len(lanes)), indices)
-            none = ir.Constant(vector.type, ir.Undefined)
-            return builder.shuffle_vector(vector, other or none, order)
-
-        unswapped = builder.fmul(x, moved(factors, [lane & ~1 for lane in lanes]))
-        swapped = moved(x, [lane ^ 1 for lane in lanes])
-        across = builder.fmul(swapped, moved(factors, [lane | 1 for lane in lanes]))
+        cosines = shuffled(builder, factors, factors, [lane & ~1 for lane in lanes])
+        sines = shuffled(builder, factors, factors, [lane | 1 for lane in lanes])
+        swapped = shuffled(builder, x, x, [lane ^ 1 for lane in lanes])
+        unswapped, across = builder.fmul(x, cosines), builder.fmul(swapped, sines)
         less, more = builder.fsub(unswapped, across), builder.fadd(unswapped, across)
-        return moved(less, [lane + lane % 2 * len(lanes) for lane in lanes], more)
+        return shuffled(builder, less, more, [lane + lane % 2 * len(lanes) for lane in lanes])
 
     return x(x, factors), emit

@@ -14,7 +14,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from .features import AMX_BF16, has
-from .vectors import BELOW_HALF, all_lanes, polynomial, power_of_two, rounded_bits
+from .vectors import BELOW_HALF, all_lanes, polynomial, power_of_two, rounded_bits, shuffled
 
 _INT = ir.IntType(32)
 _HAS_AMX = has(*AMX_BF16)
@@ -111,19 +111,10 @@ def _avx512(builder, name, kind, kinds):
 
 def _by_registers(builder, x, function):
     """A function of 16 lanes, of any number of lanes."""
-    count, none = x.type.count, ir.Constant(x.type, ir.Undefined)
-
-    def lanes(first, num, vector, nothing):
-        kind = ir.VectorType(_INT, num)
-        chosen = [ir.Constant(_INT, first + min(i, x.type.count - 1)) for i in range(num)]
-        return builder.shuffle_vector(vector, nothing, ir.Constant(kind, chosen))
-
-    if count == _SIXTEEN:
-        return function(builder, x)
-    if count < _SIXTEEN:
-        result = function(builder, lanes(0, _SIXTEEN, x, none))
-        return lanes(0, count, result, ir.Constant(result.type, ir.Undefined))
-    halves = [function(builder, lanes(at, _SIXTEEN, x, none)) for at in (0, _SIXTEEN)]
-    kind = ir.VectorType(_INT, count)
-    order = ir.Constant(kind, [ir.Constant(_INT, i) for i in range(count)])
-    return builder.shuffle_vector(*halves, order)
+    count = x.type.count
+    if count <= _SIXTEEN:
+        filled = shuffled(builder, x, x, [min(i, count - 1) for i in range(_SIXTEEN)])
+        result = function(builder, filled)
+        return shuffled(builder, result, result, range(count))
+    halves = (shuffled(builder, x, x, range(at, at + _SIXTEEN)) for at in (0, _SIXTEEN))
+    return shuffled(builder, *(function(builder, half) for half in halves), range(count))

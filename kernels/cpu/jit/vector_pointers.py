@@ -13,28 +13,25 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .vectors import WIDE, Vector, stored_kind, widened
+from .vectors import (
+    WIDE,
+    fused,
+    prefetch,
+    shuffled,
+    spread_lanes,
+    stored_kind,
+    widened,
+    zeros,
+)
 
 HALF = max(WIDE // 2, 8)  # lanes of a register
 MANY = 4 * HALF
 _FOUR, _LINE = 4, 64  # bytes that a cache fetches at a time
 _FLOAT, _INT, _LONG = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 _BYTES = ir.IntType(8).as_pointer()
-_FUSED = ("contract",)  # a product and a sum may be rounded once
 
 
-def _zeros(width):
-    @intrinsic
-    def zeros(typing):
-        def emit(context, builder, signature, args):
-            return ir.Constant(ir.VectorType(_FLOAT, width), [0.0] * width)
-
-        return Vector(width)(), emit
-
-    return zeros
-
-
-half, many = _zeros(HALF), _zeros(MANY)  # zeros: one register, and four
+half, many = zeros(HALF), zeros(MANY)  # zeros: one register, and four
 
 
 @intrinsic
@@ -128,10 +125,7 @@ def fetch(typing, address):
     """Prefetch the cache line at an address into the second-level cache."""
 
     def emit(context, builder, signature, args):
-        kind = ir.FunctionType(ir.VoidType(), [_BYTES, _INT, _INT, _INT])
-        function = builder.module.declare_intrinsic("llvm.prefetch", [_BYTES], kind)
-        kinds = [ir.Constant(_INT, kind) for kind in (0, 2, 1)]  # to be read, second cache, data
-        builder.call(function, [builder.inttoptr(args[0], _BYTES), *kinds])
+        prefetch(builder, builder.inttoptr(args[0], _BYTES), 2)
         return context.get_dummy_value()
 
     return types.void(types.intp), emit
@@ -143,11 +137,8 @@ def fma_scalar(typing, total, address, x):
 
     def emit(context, builder, signature, args):
         total, address, x = args
-        none = ir.Constant(x.type, ir.Undefined)
         number = builder.load(builder.inttoptr(address, _FLOAT.as_pointer()))
-        first = builder.insert_element(none, number, ir.Constant(_INT, 0))
-        lanes = ir.Constant(ir.VectorType(_INT, x.type.count), [0] * x.type.count)
-        return _fma(builder, total, builder.shuffle_vector(first, none, lanes), x)
+        return fused(builder, total, spread_lanes(builder, number, x.type), x)
 
     return total(total, types.intp, x), emit
 
@@ -161,8 +152,8 @@ def fma_parts(typing, total, x, y):
         width = total.type.count
         for start in range(0, x.type.count, width):
             lanes = list(range(start, start + width))
-            parts = (_picked(builder, of, of, lanes) for of in (x, y))
-            total = _fma(builder, total, *parts)
+            parts = (shuffled(builder, of, of, lanes) for of in (x, y))
+            total = fused(builder, total, *parts)
         return total
 
     return total(total, x, y), emit
@@ -209,13 +200,4 @@ def reduce_interleaved(typing, address, like):
 def _picked_sums(builder, x, y, lanes, distance=2):
     """The sums of lanes of x and y that lie `distance` apart, from these lanes on."""
     later = [i + distance for i in lanes]
-    return builder.fadd(*(_picked(builder, x, y, which) for which in (lanes, later)))
-
-
-def _picked(builder, x, y, lanes):
-    kind = ir.VectorType(_INT, len(lanes))
-    return builder.shuffle_vector(x, y, ir.Constant(kind, lanes))
-
-
-def _fma(builder, total, x, y):
-    return builder.fadd(total, builder.fmul(x, y, flags=_FUSED), flags=_FUSED)
+    return builder.fadd(*(shuffled(builder, x, y, which) for which in (lanes, later)))

@@ -82,7 +82,7 @@ def load(typing, array, at, like):
 
     def emit(context, builder, signature, args):
         kind = stored_kind(signature.args[0].dtype, args[2].type.count)
-        address = _address(context, builder, signature.args[0], args[0], args[1], kind)
+        address = address_in(context, builder, signature.args[0], args[0], args[1], kind)
         return widened(builder, builder.load(address, align=2), signature.args[0].dtype)
 
     return like(array, types.intp, like), emit
@@ -102,7 +102,7 @@ def store(typing, array, at, x):
         elif dtype == types.uint16:
             rounded = rounded_bits(builder, x)
             x = builder.trunc(builder.lshr(rounded, all_lanes(rounded.type, 16)), kind)
-        address = _address(context, builder, signature.args[0], args[0], args[1], kind)
+        address = address_in(context, builder, signature.args[0], args[0], args[1], kind)
         builder.store(x, address, align=2)
         return context.get_dummy_value()
 
@@ -114,20 +114,9 @@ def spread(typing, number, like):
     """A vector like `like` with this number in all lanes."""
 
     def emit(context, builder, signature, args):
-        return _spread(builder, args[0], args[1].type)
+        return spread_lanes(builder, args[0], args[1].type)
 
     return like(types.float32, like), emit
-
-
-@intrinsic
-def fma_number(typing, total, number, x):
-    """total + number * x, of a vector, a number and a vector."""
-
-    def emit(context, builder, signature, args):
-        total, number, x = args
-        return _fma(builder, total, _spread(builder, number, x.type), x)
-
-    return total(total, types.float32, x), emit
 
 
 @intrinsic
@@ -139,7 +128,7 @@ def fma_at(typing, total, array, at, x):
         total, array, at, x = args
         data = context.make_array(signature.args[1])(context, builder, array).data
         number = widened(builder, builder.load(builder.gep(data, [at])), signature.args[1].dtype)
-        return _fma(builder, total, _spread(builder, number, x.type), x)
+        return fused(builder, total, spread_lanes(builder, number, x.type), x)
 
     return total(total, array, types.intp, x), emit
 
@@ -149,7 +138,7 @@ def fma(typing, total, x, y):
     """total + x * y, of three vectors."""
 
     def emit(context, builder, signature, args):
-        return _fma(builder, *args)
+        return fused(builder, *args)
 
     return total(total, x, y), emit
 
@@ -159,9 +148,7 @@ def _fetch_to(locality: int) -> Any:
     def fetch(typing, array, at):
         def emit(context, builder, signature, args):
             data = context.make_array(signature.args[0])(context, builder, args[0]).data
-            address = builder.bitcast(builder.gep(data, [args[1]]), _BYTES)
-            kinds = [ir.Constant(_INT, kind) for kind in (0, locality, 1)]  # to be read, of data
-            builder.call(_prefetch(builder.module), [address, *kinds])
+            prefetch(builder, builder.gep(data, [args[1]]), locality)
             return context.get_dummy_value()
 
         return types.void(array, types.intp), emit
@@ -179,7 +166,7 @@ def mask_range(typing, x, lows, highs, at):
 
     def emit(context, builder, signature, args):
         x, lows, highs, at = args
-        at = _spread(builder, at, x.type)
+        at = spread_lanes(builder, at, x.type)
         is_above = builder.fcmp_ordered("<=", lows, at)
         is_visible = builder.and_(is_above, builder.fcmp_ordered("<", at, highs))
         return builder.select(is_visible, x, all_lanes(x.type, -math.inf))
@@ -252,20 +239,17 @@ def _to_one(function: Callable[..., ir.Value]) -> Any:
     return operation
 
 
-def _folded(builder, x, function):
+def folded(builder, x, function):
     """The halves of a vector joined until one number is left."""
     while x.type.count > 1:
-        half, none = x.type.count // 2, ir.Constant(x.type, ir.Undefined)
-        kind = ir.VectorType(_INT, half)
-        low, high = (ir.Constant(kind, [at + i for i in range(half)]) for at in (0, half))
-        parts = (builder.shuffle_vector(x, none, part) for part in (low, high))
-        x = function(builder, *parts)
+        half = x.type.count // 2
+        x = function(builder, *(shuffled(builder, x, x, range(at, at + half)) for at in (0, half)))
     return builder.extract_element(x, ir.Constant(_INT, 0))
 
 
-summed = _to_one(lambda builder, x: _folded(builder, x, lambda b, y, z: b.fadd(y, z)))
-highest = _to_one(lambda builder, x: _folded(builder, x, _larger))  # as `larger`
-lowest = _to_one(lambda builder, x: _folded(builder, x, _smaller))
+summed = _to_one(lambda builder, x: folded(builder, x, lambda b, y, z: b.fadd(y, z)))
+highest = _to_one(lambda builder, x: folded(builder, x, _larger))  # as `larger`
+lowest = _to_one(lambda builder, x: folded(builder, x, _smaller))
 
 
 plus = _of_two(lambda builder, x, y: builder.fadd(x, y))
@@ -277,9 +261,12 @@ exp2 = _of_one(power_of_two)  # 2**x for x below 127, within 1e-7 of it; 0 for x
 tanh = _of_one(_tanh)  # the hyperbolic tangent, within 2e-7 of it
 
 
-def _prefetch(module):
+def prefetch(builder, pointer, locality):
+    """Prefetch a line that is going to be read: into the first cache (3) or the second (2)."""
     kind = ir.FunctionType(ir.VoidType(), [_BYTES, _INT, _INT, _INT])
-    return module.declare_intrinsic("llvm.prefetch", [_BYTES], kind)
+    function = builder.module.declare_intrinsic("llvm.prefetch", [_BYTES], kind)
+    settings = [ir.Constant(_INT, setting) for setting in (0, locality, 1)]  # to be read, of data
+    builder.call(function, [builder.bitcast(pointer, _BYTES), *settings])
 
 
 def all_lanes(kind, value):
@@ -307,10 +294,17 @@ def widened(builder, x, dtype):
     return builder.bitcast(builder.shl(builder.zext(x, integer), shift), single)
 
 
-def _spread(builder, number, kind):
+def spread_lanes(builder, number, kind):
+    """A vector with this number in all lanes."""
     none = ir.Constant(kind, ir.Undefined)
     first = builder.insert_element(none, number, ir.Constant(_INT, 0))
-    return builder.shuffle_vector(first, none, all_lanes(ir.VectorType(_INT, kind.count), 0))
+    return shuffled(builder, first, none, [0] * kind.count)
+
+
+def shuffled(builder, x, y, lanes):
+    """These lanes of two vectors that follow one another."""
+    order = ir.Constant(ir.VectorType(_INT, len(lanes)), list(lanes))
+    return builder.shuffle_vector(x, y, order)
 
 
 def rounded_bits(builder, x):
@@ -323,7 +317,8 @@ def rounded_bits(builder, x):
     return builder.select(builder.fcmp_unordered("uno", x, x), all_lanes(ints, _NAN), rounded)
 
 
-def _fma(builder, total, x, y):
+def fused(builder, total, x, y):
+    """total + x * y."""
     return builder.fadd(total, builder.fmul(x, y, flags=_FUSED), flags=_FUSED)
 
 
@@ -331,10 +326,11 @@ def polynomial(builder, x, coefficients):
     """Coefficients from the constant one on."""
     result = all_lanes(x.type, coefficients[-1])
     for coefficient in coefficients[-2::-1]:
-        result = _fma(builder, all_lanes(x.type, coefficient), result, x)
+        result = fused(builder, all_lanes(x.type, coefficient), result, x)
     return result
 
 
-def _address(context, builder, array_type, array, at, kind):
+def address_in(context, builder, array_type, array, at, kind):
+    """Where a number of a flat array is, as the address of an LLVM type."""
     data = context.make_array(array_type)(context, builder, array).data
     return builder.bitcast(builder.gep(data, [at]), kind.as_pointer())

@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 
 from ..jit.addresses import bare, hold
-from ..jit.amx import BYTES, DEPTH, ROWS, add_product, begin, end, read, round_row, split
+from ..jit.amx import BYTES, DEPTH, ROWS, add_product, begin, end, read, split, store_rounded
 from ..jit.attention_lanes import few
 from ..jit.vectors import fetch, fetch_far, load, plus, single, store
 from .tiles_2x2 import (
@@ -146,25 +146,26 @@ def _pack(x, used, depth, steps, row_terms, words, packed):
                 if step < whole:
                     fetch(x, at + _AHEAD)
                     fetch(x, at + _AHEAD + ROWS)
-                    _store_terms(x, at, row_terms, words, to)
+                    first_half, second_half = load(x, at, few()), load(x, at + ROWS, few())
+                    store_terms(first_half, second_half, row_terms, words, to)
                 else:
                     rest[: depth - whole * DEPTH] = x[at : at + depth - whole * DEPTH]
-                    _store_terms(rest, 0, row_terms, words, to)
+                    first_half, second_half = load(rest, 0, few()), load(rest, ROWS, few())
+                    store_terms(first_half, second_half, row_terms, words, to)
                 at += depth
                 to += DEPTH
-            rest[:] = 0
             for _ in range(num, ROWS if used > ROWS else num):  # tiles have no more rows
-                _store_terms(rest, 0, row_terms, words, to)
+                store_terms(few(), few(), row_terms, words, to)
                 to += DEPTH
 
 
 @_compiled
-def _store_terms(x, at, row_terms, words, to):
-    """Split a step of a row into so many terms."""
+def store_terms(first, second, row_terms, words, to):
+    """Split two vectors, a step of a row, into so many terms."""
     if row_terms == 1:
-        round_row(x, at, words, to)
+        store_rounded(first, second, words, to)
     else:
-        split(x, at, words, to, TILE)
+        split(first, second, words, to, TILE)
 
 
 @_compiled
