@@ -24,7 +24,7 @@ from forkroot.kernels.cpu.decoder.fused import CpuBackend, fused_head, fused_sta
 from forkroot.kernels.cpu.decoder.layerwise import Layerwise, LayerwiseBackend
 from forkroot.kernels.cpu.decoder.stack import Stack
 from forkroot.kernels.cpu.jit import amx
-from forkroot.kernels.cpu.linear.linear import LinearFactory, TorchLinear
+from forkroot.kernels.cpu.linear.linear import TorchLinear, linear_kernel
 from forkroot.kernels.cpu.linear.rows import PlainNorm, PlainRows
 
 from ..conftest import NUM_SLOTS, PLAIN, Placement
@@ -255,7 +255,7 @@ def test_what_is_torchs_default_meanwhile_changes_nothing() -> None:
 def test_logits_by_one_call_are_those_by_two(dtype: torch.dtype) -> None:
     weights = RandomWeights(PLAIN, dtype)
     weight, scale = weights.take("model.embed_tokens.weight"), weights.take("model.norm.weight")
-    norm, matrix = PlainRows.norm(scale, 1e-5), Matrix(LinearFactory().of(weight), None)
+    norm, matrix = PlainRows.norm(scale, 1e-5), Matrix(linear_kernel(weight), None)
     head = fused_head(norm, matrix)
     assert head is not None
     random = torch.Generator().manual_seed(2)
