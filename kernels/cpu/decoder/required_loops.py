@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 import torch
 
@@ -39,9 +38,7 @@ class LoopRequirements:
 
 
 def required_loops(requirements: LoopRequirements) -> tuple[Loop, ...]:
-    """The loops that such a model requires; none without numba."""
-    if find_spec("numba") is None:
-        return ()
+    """The loops that such a model requires."""
     names = set(_names(requirements))
     return tuple(loop for loop in LOOPS if {loop.name, f"{loop.name}:{loop.signature}"} & names)
 
