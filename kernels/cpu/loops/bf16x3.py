@@ -17,18 +17,22 @@ import numpy as np
 from numba import njit
 
 from ..jit.addresses import bare, hold
-from ..jit.amx import BYTES, DEPTH, ROWS, add_product, begin, end, read, split, store_rounded
+from ..jit.amx import (
+    BYTES,
+    DEPTH,
+    ROWS,
+    add_product,
+    begin,
+    clear,
+    end,
+    read,
+    read_once,
+    split,
+    store_rounded,
+    write,
+)
 from ..jit.attention_lanes import few
 from ..jit.vectors import fetch, fetch_far, load, plus, single, store
-from .tiles_2x2 import (
-    clear_sums,
-    fetch_lines,
-    load_row_tiles,
-    load_sums,
-    load_weight_tiles,
-    multiply_2x2,
-    store_sums,
-)
 
 LANES = 64  # columns of a panel: four tiles
 SIDES = 2  # of a panel, which lie one after the other
@@ -114,16 +118,16 @@ def add_up(num, of_rows, weights, of_panel, sums, total):
                 row = packed + 2 * pair * stride + first * row_terms * TILE
                 to = total + (SIDES * pair + side) * HALF
                 if first:
-                    load_sums(sums, to)
+                    _load_sums(sums, to)
                 else:
-                    clear_sums()
+                    _clear_sums()
                 of_prefetch = soon + pair * lines * _LINE, lines
                 _multiply_side(of_pair, row, row + stride, count, weights, at, of_prefetch)
-                store_sums(sums, to)
+                _store_sums(sums, to)
     if tiles % 2:
-        clear_sums()
+        _clear_sums()
         _multiply_whole(of_pair, packed + (tiles - 1) * stride, steps, weights, start, side_size)
-        store_sums(sums, total + (tiles - 1) * ROWS * LANES)
+        _store_sums(sums, total + (tiles - 1) * ROWS * LANES)
 
 
 @_compiled
@@ -188,20 +192,20 @@ def _multiply_side(of_pair, upper, lower, count, weights, at, of_prefetch):
     awake = load(weights, at, few())
     for _ in range(count):
         awake = plus(awake, awake)
-        load_weight_tiles(weights, at, at + size)
+        _load_weight_tiles(weights, at, at + size)
         if row_terms > 1:
-            load_row_tiles(words, upper + 2 * TILE, lower + 2 * TILE)
-            multiply_2x2()
-            load_row_tiles(words, upper + TILE, lower + TILE)
-            multiply_2x2()
-        load_row_tiles(words, upper, lower)
-        multiply_2x2()
+            _load_row_tiles(words, upper + 2 * TILE, lower + 2 * TILE)
+            _multiply_2x2()
+            _load_row_tiles(words, upper + TILE, lower + TILE)
+            _multiply_2x2()
+        _load_row_tiles(words, upper, lower)
+        _multiply_2x2()
         if num > 1:
-            load_weight_tiles(weights, at + TILE, at + size + TILE)
-            multiply_2x2()
+            _load_weight_tiles(weights, at + TILE, at + size + TILE)
+            _multiply_2x2()
             if row_terms > 1:
-                load_row_tiles(words, upper + TILE, lower + TILE)
-                multiply_2x2()
+                _load_row_tiles(words, upper + TILE, lower + TILE)
+                _multiply_2x2()
         for line in range(lines):
             fetch_far(weights, soon + line * _LINE)
         soon += TILES * size
@@ -229,13 +233,13 @@ def _multiply_whole(of_pair, row, count, weights, at, side_size):
             read(5, words, start + TILE, BYTES)
             read(6, words, start + 2 * TILE, BYTES)
         _add_to_first(num, row_terms, weights, here)
-        fetch_lines(weights, here + ahead, later, num * ROWS)
+        _fetch_lines(weights, here + ahead, later, num * ROWS)
         _add_to_second(num, row_terms, weights, here + size)
-        fetch_lines(weights, here + size + ahead, later, num * ROWS)
+        _fetch_lines(weights, here + size + ahead, later, num * ROWS)
         _add_to_third(num, row_terms, weights, other)
-        fetch_lines(weights, other + ahead, later, num * ROWS)
+        _fetch_lines(weights, other + ahead, later, num * ROWS)
         _add_to_fourth(num, row_terms, weights, other + size)
-        fetch_lines(weights, other + size + ahead, later, num * ROWS)
+        _fetch_lines(weights, other + size + ahead, later, num * ROWS)
     store(words, len(words) - DEPTH, awake)
 
 
@@ -301,3 +305,63 @@ def _put_sums(sums, at, out, to, is_added):
     """A row of a tile."""
     x = load(sums, at, few())
     store(out, to, plus(load(out, to, x), x) if is_added else x)
+
+
+@_compiled
+def _fetch_lines(weights, at, later, lines):
+    """Prefetch so many lines from an index on into the first cache, and as many from `later` behind
+    it into the second. Products wait where many lines are fetched at once."""
+    for line in range(lines):
+        fetch(weights, at + line * _LINE)
+    for line in range(lines):
+        fetch_far(weights, at + later + line * _LINE)
+
+
+# The microkernel of 2x2 tiles: sums in tiles 0 to 3, two tiles of rows in 4 and 5, two of weights
+# in 6 and 7.
+
+
+@_compiled
+def _load_row_tiles(words, first, second):
+    """Load tiles of rows past the nearest cache, where panels stay."""
+    read_once(4, words, first, BYTES)
+    read_once(5, words, second, BYTES)
+
+
+@_compiled
+def _load_weight_tiles(weights, left, right):
+    read(6, weights, left, BYTES)
+    read(7, weights, right, BYTES)
+
+
+@_compiled
+def _multiply_2x2():
+    add_product(0, 4, 6)
+    add_product(1, 4, 7)
+    add_product(2, 5, 6)
+    add_product(3, 5, 7)
+
+
+@_compiled
+def _clear_sums():
+    clear(0)
+    clear(1)
+    clear(2)
+    clear(3)
+
+
+@_compiled
+def _load_sums(sums, to):
+    read(0, sums, to, BYTES)
+    read(1, sums, to + ROWS * ROWS, BYTES)
+    read(2, sums, to + 2 * ROWS * ROWS, BYTES)
+    read(3, sums, to + 3 * ROWS * ROWS, BYTES)
+
+
+@_compiled
+def _store_sums(sums, to):
+    """[4, 16, 16]: two tiles of rows by two of weights, or one of rows by four."""
+    write(0, sums, to, BYTES)
+    write(1, sums, to + ROWS * ROWS, BYTES)
+    write(2, sums, to + 2 * ROWS * ROWS, BYTES)
+    write(3, sums, to + 3 * ROWS * ROWS, BYTES)
