@@ -174,13 +174,13 @@ def mask_range(typing, x, lows, highs, at):
     return x(x, x, x, types.float32), emit
 
 
-def _of_one(function: Callable[..., ir.Value]) -> Any:
+def _of_one(function: Callable[..., ir.Value], is_number: bool = False) -> Any:
     @intrinsic
     def operation(typing, x):
         def emit(context, builder, signature, args):
             return function(builder, *args)
 
-        return x(x), emit
+        return (types.float32 if is_number else x)(x), emit
 
     return operation
 
@@ -228,17 +228,6 @@ def _tanh(builder, x):
     return builder.select(builder.fcmp_ordered("<", size, all_lanes(kind, _NEAR)), near, far)
 
 
-def _to_one(function: Callable[..., ir.Value]) -> Any:
-    @intrinsic
-    def operation(typing, x):
-        def emit(context, builder, signature, args):
-            return function(builder, *args)
-
-        return types.float32(x), emit
-
-    return operation
-
-
 def folded(builder, x, function):
     """The halves of a vector joined until one number is left."""
     while x.type.count > 1:
@@ -247,9 +236,9 @@ def folded(builder, x, function):
     return builder.extract_element(x, ir.Constant(_INT, 0))
 
 
-summed = _to_one(lambda builder, x: folded(builder, x, lambda b, y, z: b.fadd(y, z)))
-highest = _to_one(lambda builder, x: folded(builder, x, _larger))  # as `larger`
-lowest = _to_one(lambda builder, x: folded(builder, x, _smaller))
+summed = _of_one(lambda builder, x: folded(builder, x, lambda b, y, z: b.fadd(y, z)), True)
+highest = _of_one(lambda builder, x: folded(builder, x, _larger), True)  # as `larger`
+lowest = _of_one(lambda builder, x: folded(builder, x, _smaller), True)
 
 
 plus = _of_two(lambda builder, x, y: builder.fadd(x, y))
