@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ..interface import Attention, Ints
+from ..interface import Ints
 
 if TYPE_CHECKING:  # the loops of `int8_extend_attention` need a number of this module
     from torch import Tensor
@@ -97,15 +97,6 @@ class InPlacePlan:
 
     own: tuple[InPlaceItem, ...]
     runs: tuple[ExtendItem, ...]
-
-
-@runtime_checkable
-class InlineAttention(Attention, Protocol):
-    """Attention that loops of whole layers may compute by themselves where a step only decodes."""
-
-    def decode_item(self, plan: Any) -> DecodeItem | None:
-        """All that the plan consists of; None where it has other items, or `attend` does more than
-        the loops for one."""
 
 
 def narrowed(plan: InPlacePlan, wanted: Indices) -> InPlacePlan:

@@ -37,7 +37,8 @@ class CpuAttention:
         return narrowed(plan, wanted)
 
     def decode_item(self, plan: InPlacePlan) -> DecodeItem | None:
-        """As `InlineAttention.decode_item`."""
+        """All that the plan consists of, where loops of whole layers may compute it by themselves:
+        a step only decodes, and `attend` is not overridden. Else None."""
         is_overridden = type(self).attend is not CpuAttention.attend
         if is_overridden or plan.runs or len(plan.own) != 1:
             return None

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from ...backend import LayerSizes, LayerWeights, Matrix, Norm, Step
+from ..attention.attention import CpuAttention
 from ..attention.decode import is_spread
 from ..jit.addresses import address, entry
 from ..linear.linear import PackedLinear, is_spread_out
@@ -27,7 +28,7 @@ from ..linear.rows import CompiledNorm
 from ..loops import blocks, entries, fused_mlp
 from ..pages import LARGE, empty_in_large_pages
 from ..threads import helpers
-from ..work_items import DecodeItem, InlineAttention, InPlacePlan, ScoreMod
+from ..work_items import DecodeItem, InPlacePlan, ScoreMod
 
 _MOST = 4096  # rows above which buffers for all of them are too large to keep
 _MOST_OF_HEAD = 256  # above which the cost of calls is negligible
@@ -166,7 +167,7 @@ class Stack:
     def _decode_items(self, step: Step) -> list[DecodeItem] | None:
         """The decode item of each window; None where a step has others, or so much to read that
         threads would help."""
-        if not isinstance(step.attention, InlineAttention):
+        if not isinstance(step.attention, CpuAttention):
             return None
         items, width = list[DecodeItem](), self._sizes.num_kv_heads * self._sizes.dim
         for plan in step.plans:

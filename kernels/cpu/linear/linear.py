@@ -161,7 +161,8 @@ class Bf16x3Linear(PackedLinear):
         num = known_terms or count_bf16_terms(weight)
         if num is None:
             raise ValueError("a weight has numbers that are neither bfloat16 nor float16")
-        _check_amx()
+        if not _has_amx():
+            raise ValueError("this processor, or its system, does not let tiles be multiplied")
         self.num_terms, self.lanes = num, bf16x3.LANES
         width, depth = weight.shape
         steps = -(-depth // amx.DEPTH)
@@ -232,12 +233,6 @@ def _has_amx() -> bool:
     from ..jit import amx
 
     return amx.can_multiply()
-
-
-def _check_amx() -> None:
-    """Raise ValueError where AMX cannot be used; also asks the system for permission."""
-    if not _has_amx():
-        raise ValueError("this processor, or its system, does not let tiles be multiplied")
 
 
 def _pack_columns(weight: Tensor, lanes: int, dtype: torch.dtype) -> Tensor:
