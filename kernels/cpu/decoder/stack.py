@@ -27,7 +27,7 @@ from ..linear.linear import PackedLinear, is_spread_out
 from ..linear.rows import CompiledNorm
 from ..loops import blocks, entries, fused_mlp
 from ..pages import LARGE, empty_in_large_pages
-from ..threads import helpers
+from ..threads import run_all
 from ..work_items import DecodeItem, InPlacePlan, ScoreMod
 
 _MOST = 4096  # rows above which buffers for all of them are too large to keep
@@ -115,15 +115,8 @@ class Stack:
         one."""
         layers, step, _ = self._addresses
         size = blocks.STEP.itemsize
-        others = [
-            helpers(self._num_threads).submit(
-                self._enter, layers, first, last, step + i * size, stages
-            )
-            for i in range(1, num_shares)
-        ]
-        self._enter(layers, first, last, step, stages)
-        for other in others:
-            other.result()
+        steps = range(step, step + num_shares * size, size)
+        run_all(self._num_threads, self._enter, [(layers, first, last, at, stages) for at in steps])
 
     def _begin(
         self,

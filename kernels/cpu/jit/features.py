@@ -64,18 +64,6 @@ def fingerprint() -> str:
     return hashlib.sha256(made_for.encode()).hexdigest()[:8]
 
 
-def level() -> str:
-    """The highest level that this process has in full; "baseline" below sse4.2."""
-    needed = {
-        "amx": ("avx512f", "amxtile", "amxbf16"),
-        "avx512bf16": ("avx512f", "avx512bf16"),
-        "avx512": ("avx512f", "avx512bw", "avx512vl", "avx512dq"),
-        "avx2": ("avx2", "fma"),
-        "sse4.2": ("sse42",),
-    }
-    return next((name for name, wanted in needed.items() if has(*wanted)), "baseline")
-
-
 def _of_numba(level: str | None) -> frozenset[str]:
     """The instruction sets that numba compiles for. A level replaces numba's own settings."""
     import numba

@@ -21,7 +21,7 @@ from torch import Tensor
 from ...backend import LinearKernel
 from ..jit.jit import can_compile, compiled
 from ..pages import empty_in_large_pages
-from ..threads import helpers
+from ..threads import run_all
 from .half_precision import HALVES, ConvertedLinear, OneDnnLinear, is_multiplied
 
 _ROWS_AT_ONCE = 4096  # of a weight whose numbers are looked at
@@ -130,10 +130,7 @@ class PackedLinear:
             for first, last in spans:
                 self._multiply(*arrays, first, last)
 
-        others = [helpers(self._num_threads).submit(multiply, part) for part in parts[1:]]
-        multiply(parts[0])
-        for other in others:
-            other.result()
+        run_all(self._num_threads, multiply, [(part,) for part in parts])
 
 
 class PackedBf16Linear(PackedLinear):
