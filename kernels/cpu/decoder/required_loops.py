@@ -13,12 +13,9 @@ from ..attention.decode import can_read
 from ..jit.loops import LOOPS, Loop
 from ..linear.half_precision import is_multiplied
 
-_TRIAL = ("norms.normalize",)  # of `jit.can_compile`
+_TRIAL = ("rows.normalize",)  # of `jit.can_compile`
 _SAMPLING = ("sampler.greedy", "sampler.sample", "masks._apply_mask", "masks._argmax")
-_STEPS = (
-    "rotary.apply_rotary",
-    "gates.silu_mul",
-)  # of layers that are not fused, or shared by threads
+_STEPS = "rows.apply_rotary", "rows.silu_mul"  # of layers not fused, or shared by threads
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from .loops import Loop, notify
 _WORTH_A_START = 5.0  # seconds of loops; a worker starts in half of one
 _PATIENCE = 600.0  # seconds without a word from any worker
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
-_PACKAGES = {"norms": "", "rotary": "", "gates": "", "masks": "..sampling", "sampler": "..sampling"}
+_PACKAGES = {"rows": "", "masks": "..sampling", "sampler": "..sampling"}
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]);"
     "from importlib import import_module; import_module(sys.argv[2]).main()"

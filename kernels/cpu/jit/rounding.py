@@ -86,8 +86,10 @@ def _by_registers(builder, x, function):
         filled = shuffled(builder, x, x, [min(i, count - 1) for i in range(_SIXTEEN)])
         result = function(builder, filled)
         return shuffled(builder, result, result, range(count))
-    halves = (shuffled(builder, x, x, range(at, at + _SIXTEEN)) for at in (0, _SIXTEEN))
-    return shuffled(builder, *(function(builder, half) for half in halves), range(count))
+    low, high = (
+        function(builder, shuffled(builder, x, x, range(at, at + _SIXTEEN))) for at in (0, _SIXTEEN)
+    )
+    return shuffled(builder, low, high, range(count))
 
 
 # x as it is multiplied by keys: rounded to the nearest bfloat16 number.

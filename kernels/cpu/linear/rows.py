@@ -28,9 +28,9 @@ class PlainRows:
     def apply_rotary(x: Tensor, cos_sin: Tensor) -> None:
         """As `Rows.apply_rotary`."""
         if _has_loops(x) and x.stride(-1) == 1:
-            from ..jit import rotary
+            from ..jit import rows
 
-            loop = compiled(rotary.apply_rotary, rotary.SIGNATURE, is_reordered=False)
+            loop = compiled(rows.apply_rotary, rows.ROTATE, is_reordered=False)
             loop(x.numpy(), torch.view_as_real(cos_sin).contiguous().view(len(x), -1).numpy())
             return
         pairs = x.view(*x.shape[:-1], -1, 2)
@@ -43,10 +43,10 @@ class PlainRows:
     def silu_mul(gate_up: Tensor) -> Tensor:
         """As `Rows.silu_mul`."""
         if _has_loops(gate_up):
-            from ..jit import gates
+            from ..jit import rows
 
             out = gate_up.new_empty(len(gate_up), gate_up.shape[1] // 2)
-            loop = compiled(gates.silu_mul, gates.SIGNATURE, is_reordered=False)
+            loop = compiled(rows.silu_mul, rows.SILU_MUL, is_reordered=False)
             loop(gate_up.contiguous().numpy(), out.numpy())
             return out
         gate, up = gate_up.chunk(2, dim=-1)
@@ -71,9 +71,9 @@ class CompiledNorm:
     """The same by one loop: for a few rows five operators cost several times as much."""
 
     def __init__(self, weight: Tensor, eps: float) -> None:
-        from ..jit import norms
+        from ..jit import rows
 
-        self._loop = compiled(norms.normalize, norms.SIGNATURE, is_reordered=False)
+        self._loop = compiled(rows.normalize, rows.NORMALIZE, is_reordered=False)
         self.weight, self.eps = weight.contiguous(), np.float32(eps)
         self._weights = self.weight.view(-1, weight.shape[-1]).numpy()
 

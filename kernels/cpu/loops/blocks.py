@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numba import carray, njit  # type: ignore[attr-defined]
 
-from ..jit import gates, norms, rotary
+from ..jit import rows as row_loops
 from ..jit.addresses import enter, floats, ints, longs, numbers_like, record, records
 from . import decode_attention, slots
 from .entries import MATRIX
@@ -43,9 +43,9 @@ MOST = 256  # rows that pass from one linear layer to the next in near caches
 _compiled = njit(error_model="numpy", nogil=True)
 _layer_at, _step_at, _read_at = records(LAYER), records(STEP), records(READ)
 _matrix_at, _mlp_at, _end_at = records(MATRIX), records(FUSED_MLP), records(END)
-_normalize, _apply_rotary = _compiled(norms.normalize), _compiled(rotary.apply_rotary)
+_normalize, _apply_rotary = _compiled(row_loops.normalize), _compiled(row_loops.apply_rotary)
 _write, _attend, _silu_mul = (
-    _compiled(f) for f in (slots.write, decode_attention.attend, gates.silu_mul)
+    _compiled(f) for f in (slots.write, decode_attention.attend, row_loops.silu_mul)
 )
 
 

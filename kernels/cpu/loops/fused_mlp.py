@@ -19,8 +19,7 @@ from ..jit.addresses import bare, floats, hold, record, records
 from ..jit.addresses import words as shorts
 from ..jit.amx import BYTES, DEPTH, ROWS, begin, end
 from ..jit.attention_lanes import few
-from ..jit.gates import gated
-from ..jit.norms import scale_of
+from ..jit.rows import gated, scale_of
 from ..jit.vectors import load, spread, times
 from .bf16x3 import (
     LANES,
