@@ -20,11 +20,11 @@ class LayerwiseBackend:
         self._device = device
 
     def linear(self, weight: Tensor) -> LinearKernel:
-        """As `LinearBackend.linear`."""
+        """As `DecoderBackend.linear`."""
         return linear_kernel(weight)
 
     def row_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        """As `LinearBackend.row_dtype`."""
+        """As `DecoderBackend.row_dtype`."""
         return row_dtype(dtype, self._device)
 
     def layers(self, layers: Sequence[Layer], sizes: LayerSizes, kv_dtype: torch.dtype) -> Layers:
