@@ -27,8 +27,9 @@ _SPREAD = 1 << 19  # numbers to read from which a second thread is worth its wak
 
 def can_read(dtype: torch.dtype) -> bool:
     """Whether compiled loops read and write pools of such numbers here."""
-    has_float16 = dtype is not torch.float16 or has("f16c") or has("neon")
-    return has_float16 and can_compile()
+    if dtype is torch.float16 and not (has("f16c") or has("neon")):
+        return False
+    return dtype in (torch.float32, *_STORED) and can_compile()
 
 
 def as_array(x: Tensor) -> npt.NDArray[Any]:

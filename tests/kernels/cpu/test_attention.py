@@ -8,9 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forkroot.kernels.cpu.attention import decode
 from forkroot.kernels.cpu.attention.attention import CpuAttention
 from forkroot.kernels.cpu.attention.decode import DecodeAttention, slot_writer
 from forkroot.kernels.cpu.work_items import AttentionOutput, ScoreMod
+from forkroot.kernels.devices import Pool, attention_for
 from forkroot.kernels.interface import Attention, Past
 from forkroot.kernels.plain import PlainAttention
 from forkroot.kernels.reference import attend
@@ -222,6 +224,15 @@ def test_new_keys_and_values_are_written_to_their_slots() -> None:
     slot_writer(torch.float32)(pool, torch.tensor([7, 0, 3]), kv)
     assert torch.equal(pool[:, [7, 0, 3]].transpose(0, 1), kv)
     assert pool[:, [1, 2, 4, 5, 6, 8]].isnan().all()
+
+
+def test_pools_that_loops_cannot_read_get_plain_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    pools = [Pool(torch.device("cpu"), dtype, 9, 1, 8) for dtype in (torch.float16, torch.float32)]
+    assert [type(attention_for(pool)) for pool in pools] == [CpuAttention, CpuAttention]
+    monkeypatch.setattr(decode, "has", lambda *names: False)
+    assert [type(attention_for(pool)) for pool in pools] == [PlainAttention, CpuAttention]
+    monkeypatch.setattr(decode, "can_compile", lambda: False)
+    assert [type(attention_for(pool)) for pool in pools] == [PlainAttention, PlainAttention]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

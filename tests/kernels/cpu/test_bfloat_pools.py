@@ -244,12 +244,15 @@ def test_a_sequence_with_nan_changes_no_other() -> None:
 
 @pytest.mark.parametrize("dim", [1, 7, 64])
 @pytest.mark.parametrize("given", [torch.float32, torch.bfloat16])
-def test_what_is_written_is_rounded_to_the_nearest(dim: int, given: torch.dtype) -> None:
+@pytest.mark.parametrize("stored", [torch.bfloat16, torch.float16])
+def test_what_is_written_is_rounded_to_the_nearest(
+    dim: int, given: torch.dtype, stored: torch.dtype
+) -> None:
     random = torch.Generator().manual_seed(dim)
     kv = torch.randn(3, 5, dim, generator=random).to(given)[:, 1:]
     kv[1, 2, 0], kv[2, 0, 0] = torch.nan, torch.inf
-    pool = torch.zeros(4, 9, dim, dtype=torch.bfloat16)
-    slot_writer(torch.bfloat16)(pool, torch.tensor([7, 0, 3]), kv)
+    pool = torch.zeros(4, 9, dim, dtype=stored)
+    slot_writer(stored)(pool, torch.tensor([7, 0, 3]), kv)
     for token, slot in enumerate((7, 0, 3)):
-        assert torch.equal(pool[:, slot].nan_to_num(7), kv[token].bfloat16().nan_to_num(7))
+        assert torch.equal(pool[:, slot].nan_to_num(7), kv[token].to(stored).nan_to_num(7))
     assert not pool[:, [1, 2, 4, 5, 6, 8]].any()
