@@ -29,8 +29,8 @@ def _weights(row, at, size, row_max, temperature, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _kept_mass(row, size, row_max, temperature, min_weight, BLOCK: tl.constexpr):
-    """The sum of the weights of tokens that are not below a least weight."""
+def _mass_above(row, size, row_max, temperature, min_weight, BLOCK: tl.constexpr):
+    """The sum of the weights that are not below a least one."""
     total = tl.zeros([], tl.float64)
     for at in range(0, size, BLOCK):
         weights = _weights(row, at, size, row_max, temperature, BLOCK)
@@ -101,12 +101,12 @@ def _sample_tokens(
                 row, size, row_max, temperature, min_weight, wanted, True, BLOCK
             )
         if top_p < 1.0:
-            wanted = _kept_mass(row, size, row_max, temperature, min_weight, BLOCK) * top_p
+            wanted = _mass_above(row, size, row_max, temperature, min_weight, BLOCK) * top_p
             min_weight = _min_weight(
                 row, size, row_max, temperature, min_weight, wanted, False, BLOCK
             )
         min_weight = tl.maximum(min_weight, tl.load(min_ps + index))
-        total_mass = _kept_mass(row, size, row_max, temperature, min_weight, BLOCK)
+        total_mass = _mass_above(row, size, row_max, temperature, min_weight, BLOCK)
         target = total_mass * tl.load(numbers + index)
         cumulative = tl.zeros([], tl.float64)
         is_found = False

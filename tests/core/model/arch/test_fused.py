@@ -279,7 +279,7 @@ class OtherAttention(CpuAttention):
 
 def test_an_attention_of_its_own_kind_is_called() -> None:
     decoder, placement = Decoder(PLAIN), Placement()
-    decoder.attention = OtherAttention(NUM_SLOTS, PLAIN.num_kv_heads, torch.float32)
+    decoder.attention = OtherAttention(torch.float32)
     root = placement.add(list(range(60)))
     decoder.run(placement.batch({root: 20}))
     decoder.run(placement.batch({root: 1}))
