@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
-from .interface import Attention, Ints, narrowed_plan
+from .interface import Attention, Ints, Narrowing
 
 Wanted: TypeAlias = Tensor | None  # indices of rows; None: all
 
@@ -117,8 +117,11 @@ class Step:
         return self.rotary.angles(self.positions)
 
     def plan(self, window: int, wanted: Wanted) -> Any:
-        """The plan of a window, for a layer of which only some rows are wanted."""
-        return narrowed_plan(self.attention, self.plans[window], wanted)
+        """The plan of a window, narrowed where only some rows of a layer are wanted and attention
+        supports it."""
+        if wanted is None or not isinstance(self.attention, Narrowing):
+            return self.plans[window]
+        return self.attention.narrowed(self.plans[window], wanted.numpy())
 
 
 class LayerWeights(NamedTuple):
@@ -183,8 +186,9 @@ class NormedHead(Protocol):
         tokens a word, of those whose logits are needed; others may be any finite number."""
 
 
-class LinearBackend(Protocol):
-    """Linear layers on one device."""
+class DecoderBackend(Protocol):
+    """All of a decoder on one device, but for attention. However layers are computed, the bits are
+    those of one after another."""
 
     def linear(self, weight: Tensor) -> LinearKernel:
         """The kernel for a weight [out, in], which is copied where that is faster. Rows are of
@@ -192,11 +196,6 @@ class LinearBackend(Protocol):
 
     def row_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """The dtype of rows for weights of some dtype, and of activations between them."""
-
-
-class DecoderBackend(LinearBackend, Protocol):
-    """All of a decoder on one device, but for attention. However layers are computed, the bits are
-    those of one after another."""
 
     @property
     def rows(self) -> Rows:

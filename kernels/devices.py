@@ -13,8 +13,12 @@ from torch import Tensor
 
 from ..core.api.protocol import InvalidCall
 from .backend import DecoderBackend
+from .cpu.decoder.fused import CpuBackend
+from .cpu.decoder.layerwise import LayerwiseBackend
+from .cpu.linear.rows import PlainRows
 from .gpu.launch import is_interpreted
 from .interface import Attention
+from .plain import PlainAttention
 
 AUTO = "auto"
 
@@ -53,14 +57,11 @@ class DeviceSampler(Protocol):
 
 def _cpu(pool: Pool) -> Attention:
     from .cpu.attention.attention import CpuAttention
+    from .cpu.attention.decode import can_read
 
-    return CpuAttention(pool.num_slots, pool.num_kv_heads, pool.dtype, dim=pool.dim)
-
-
-def _plain(pool: Pool) -> Attention:
-    from .plain import PlainAttention
-
-    return PlainAttention(pool.device)
+    return (
+        CpuAttention(pool.dtype, pool.dim) if can_read(pool.dtype) else PlainAttention(pool.device)
+    )
 
 
 def _triton(pool: Pool) -> Attention:
@@ -88,31 +89,26 @@ def _flashinfer_sampler() -> DeviceSampler:
     return FlashInferSampler()
 
 
-def _cpu_backend(device: torch.device) -> DecoderBackend:
-    from .cpu.decoder.fused import CpuBackend
-
-    return CpuBackend()
-
-
-def _plain_backend(device: torch.device) -> DecoderBackend:
-    from .cpu.decoder.layerwise import LayerwiseBackend
-    from .cpu.linear.rows import PlainRows
-
-    return LayerwiseBackend(device, PlainRows())
-
-
 def _triton_backend(device: torch.device) -> DecoderBackend:
-    from .cpu.decoder.layerwise import LayerwiseBackend
     from .gpu.rows import GpuRows
 
     return LayerwiseBackend(device, GpuRows())
 
 
 BACKENDS: Mapping[str, Callable[[torch.device], DecoderBackend]] = MappingProxyType(
-    {"cpu": _cpu_backend, "plain": _plain_backend, "triton": _triton_backend}
+    {
+        "cpu": lambda device: CpuBackend(),
+        "plain": lambda device: LayerwiseBackend(device, PlainRows()),
+        "triton": _triton_backend,
+    }
 )
 KINDS: Mapping[str, Callable[[Pool], Attention]] = MappingProxyType(
-    {"cpu": _cpu, "plain": _plain, "triton": _triton, "flashinfer": _flashinfer}
+    {
+        "cpu": _cpu,
+        "plain": lambda pool: PlainAttention(pool.device),
+        "triton": _triton,
+        "flashinfer": _flashinfer,
+    }
 )
 SAMPLERS: Mapping[str, Callable[[], DeviceSampler | None]] = MappingProxyType(
     {"plain": lambda: None, "triton": _triton_sampler, "flashinfer": _flashinfer_sampler}

@@ -75,10 +75,3 @@ class Narrowing(Attention, Protocol):
     def narrowed(self, plan: Any, wanted: npt.NDArray[Any]) -> Any:
         """A plan that gives the tokens wanted [rows] the same bits as the whole plan; other tokens
         may get anything."""
-
-
-def narrowed_plan(attention: Attention, plan: Any, wanted: Tensor | None) -> Any:
-    """The plan, narrowed where only some rows are wanted and the attention supports it."""
-    if wanted is None or not isinstance(attention, Narrowing):
-        return plan
-    return attention.narrowed(plan, wanted.numpy())

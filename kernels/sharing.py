@@ -1,7 +1,7 @@
-"""Finds, in the slot table alone, what attention can read once for many, or without a copy.
+"""Finds, in the slot table alone, what attention can read once for many.
 
-A run is a stretch of cached tokens that one or more sequences have at the same positions: a shared
-root (paper, section 3), a branch below it, or a long stretch of adjacent slots of one sequence.
+A run is a stretch of cached tokens that several sequences have at the same positions: a shared root
+(paper, section 3), or a branch below it.
 """
 
 from __future__ import annotations
@@ -33,19 +33,6 @@ class Run:
     end: int
     slots: Ints
 
-    @property
-    def is_adjacent(self) -> bool:
-        """Whether each slot is the one before plus one."""
-        return bool(np.all(np.diff(self.slots) == 1))
-
-    def saved(self, reads_in_place: bool, is_light: bool) -> int:
-        """Token reads that are saved by reading this run once; and without a copy if it is
-        adjacent, where keys are not read in place anyway. is_light: for single tokens only."""
-        num_reads = int(reads_in_place or not self.is_adjacent)
-        if is_light:
-            num_reads = READS_LIGHT
-        return (len(self.sequences) - num_reads) * (self.end - self.start)
-
 
 class _Group(NamedTuple):
     """Sequences that have the same slots below position `agreed`, of which runs cover `covered`."""
@@ -56,67 +43,38 @@ class _Group(NamedTuple):
 
 
 def find_runs(past: Past, is_light: Flags | None = None) -> Iterator[Run]:
-    """The runs that save enough token reads. Those of one sequence cover a prefix of
-    its cached tokens without gaps, and come in order of their positions.
+    """The runs of several sequences that save enough token reads. Those of one sequence cover a
+    prefix of its cached tokens without gaps, and come in order of their positions.
 
-    is_light: [S] given where keys are read in place, wherever they are: which sequences do so for
-    a single token."""
-    reads_in_place = is_light is not None
+    is_light: [S] which sequences read their keys for a single token; None: none."""
     light = [False] * len(past.rows) if is_light is None else is_light.tolist()
     rows, starts = past.rows.tolist(), past.starts.tolist()
     groups = [_Group(list(range(len(rows))), 0, 0)]
     while groups:
         group = groups.pop()
         for sequences in _by_slot(past.table, rows, starts, group):
-            longest = max(starts[s] for s in sequences)
-            if len(sequences) == 1 and reads_in_place:
+            num, covered = len(sequences), group.covered
+            threshold, num_reads = MIN_SAVED_READS, 1
+            if all(light[s] for s in sequences):
+                threshold, num_reads = MIN_SAVED_READS_LIGHT, READS_LIGHT
+            if num == 1 or num * (max(starts[s] for s in sequences) - covered) < threshold:
                 continue
-            is_all_light = all(light[s] for s in sequences)
-            threshold = MIN_SAVED_READS_LIGHT if is_all_light else MIN_SAVED_READS
-            if len(sequences) * (longest - group.covered) < threshold:
-                continue
-            run = _leading_run(past.table, rows, starts, group, sequences)
-            is_enough = run.saved(reads_in_place, is_all_light) >= threshold
-            if is_enough:
-                yield run
-            if is_enough or len(sequences) > 1:
-                covered = run.end if is_enough else group.covered
-                groups.append(_Group(sequences, covered, run.end))
+            end = min(starts[s] for s in sequences)
+            first, *others = past.table[[rows[s] for s in sequences], group.agreed : end]
+            differs = np.any(others != first, axis=0)
+            end = group.agreed + int(differs.argmax()) if differs.any() else end
+            if (num - num_reads) * (end - covered) >= threshold:
+                slots = past.table[rows[sequences[0]], covered:end].copy()
+                yield Run(tuple(sequences), covered, end, slots)
+                covered = end
+            groups.append(_Group(sequences, covered, end))
 
 
 def _by_slot(table: Ints, rows: list[int], starts: list[int], group: _Group) -> Iterator[list[int]]:
     """The sequences that go on behind what they agree on, split by their slots there."""
     going_on = [s for s in group.sequences if starts[s] > group.agreed]
-    if len(going_on) == 1:
-        yield going_on
-        return
     parts: dict[int, list[int]] = {}
-    slots = table[[rows[s] for s in going_on], group.agreed].tolist()
+    slots = table[[rows[s] for s in going_on], group.agreed].tolist() if going_on else []
     for s, slot in zip(going_on, slots, strict=True):
         parts.setdefault(slot, []).append(s)
     yield from parts.values()
-
-
-def _leading_run(
-    table: Ints, rows: list[int], starts: list[int], group: _Group, sequences: list[int]
-) -> Run:
-    """From what is covered: as far as several sequences agree, or one has adjacent slots."""
-    end = min(starts[s] for s in sequences)
-    first = table[rows[sequences[0]]]
-    if len(sequences) == 1:
-        breaks = np.diff(first[group.covered : end]) != 1
-        length = _first_true(breaks) + 1
-        return _run(sequences, group.covered, min(end, group.covered + length), first)
-    block = table[[rows[s] for s in sequences[1:]], group.agreed : end]
-    differs = (block != first[group.agreed : end]).any(axis=0)
-    return _run(sequences, group.covered, group.agreed + _first_true(differs), first)
-
-
-def _run(sequences: list[int], start: int, end: int, row: Ints) -> Run:
-    return Run(tuple(sequences), start, end, row[start:end].copy())
-
-
-def _first_true(flags: np.ndarray) -> int:
-    """Index of the first true flag; their number, if none is."""
-    index = int(flags.argmax()) if flags.size else 0
-    return index if flags.size and flags[index] else flags.size

@@ -8,8 +8,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from ...kernels.cpu.attention.decode import SLOT_DTYPES, slot_writer
-from ...kernels.cpu.jit.jit import can_compile
+from ...kernels.cpu.attention.decode import can_read, slot_writer
 from ...kernels.cpu.pages import empty_in_large_pages
 from ...kernels.devices import has_triton
 from .allocation import allocating
@@ -68,7 +67,7 @@ def _writer(layers: tuple[Tensor, ...], is_by_slot: bool) -> tuple[Put, tuple[Te
         from ...kernels.gpu.attention.kv_write import write
 
         return write, layers
-    if not is_by_slot and one.is_cpu and one.dtype in SLOT_DTYPES and can_compile():
+    if not is_by_slot and one.is_cpu and can_read(one.dtype):
         return slot_writer(one.dtype), tuple(layer.flatten(0, 1) for layer in layers)
     return _put, layers
 

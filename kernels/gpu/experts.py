@@ -16,7 +16,7 @@ from torch import Tensor
 from .launch import Launch, is_upcast, power_of_two
 
 FEW, MANY = 16, 64  # rows of a tile
-COLUMNS, DEPTH = 64, 64
+COLUMNS, DEPTH = tl.constexpr(64), tl.constexpr(64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,6 @@ def _grouped_gemm(
     EXPERTS: tl.constexpr,
     NUM_EXPERTS: tl.constexpr,
     ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    DEPTH: tl.constexpr,
     IS_GATHERED: tl.constexpr,
     IS_UPCAST: tl.constexpr,
 ):
@@ -142,14 +140,12 @@ def _launch(
     num_experts, size, depth = weights.shape
     Launch(num_warps=4, num_stages=3)(
         _grouped_gemm,
-        (pairs.max_tiles, -(-size // COLUMNS)),
+        (pairs.max_tiles, -(-size // COLUMNS.value)),
         *(x, weights, out, pairs.order, pairs.ends, pairs.tile_ends, topk_weights, x.stride(0)),
         *(weights.stride(0), weights.stride(1), out.stride(0), size, depth, per_row),
         EXPERTS=power_of_two(num_experts),
         NUM_EXPERTS=num_experts,
         ROWS=pairs.tile,
-        COLUMNS=COLUMNS,
-        DEPTH=DEPTH,
         IS_GATHERED=is_gathered,
         IS_UPCAST=is_upcast(x),
     )

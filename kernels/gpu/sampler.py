@@ -15,9 +15,9 @@ from torch import Tensor
 from .launch import Launch
 
 BLOCK = 2048
-WAYS = 8
-ROUNDS = 10  # of eight ways: 30 bits
-ABOVE_ONE = 0x3F800001  # bits of the float after 1
+WAYS = tl.constexpr(8)
+ROUNDS = tl.constexpr(10)  # of eight ways: 30 bits
+ABOVE_ONE = tl.constexpr(0x3F800001)  # bits of the float after 1
 
 
 @triton.jit
@@ -29,18 +29,18 @@ def _weights(row, at, size, row_max, temperature, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def _mass_above(row, size, row_max, temperature, min_weight, BLOCK: tl.constexpr):
+    """The sum of the weights that are not below a least one."""
+    total = tl.zeros([], tl.float64)
+    for at in range(0, size, BLOCK):
+        weights = _weights(row, at, size, row_max, temperature, BLOCK)
+        total += tl.sum(tl.where(weights >= min_weight, weights, 0.0), 0).to(tl.float64)
+    return total
+
+
+@triton.jit
 def _min_weight(
-    row,
-    size,
-    row_max,
-    temperature,
-    least,
-    target,
-    IS_COUNT: tl.constexpr,
-    WAYS: tl.constexpr,
-    ROUNDS: tl.constexpr,
-    ABOVE_ONE: tl.constexpr,
-    BLOCK: tl.constexpr,
+    row, size, row_max, temperature, least, target, IS_COUNT: tl.constexpr, BLOCK: tl.constexpr
 ):
     """The highest floor, from `least` up, that keeps tokens of the wanted number or weight."""
     low = least.to(tl.int32, bitcast=True)
@@ -75,9 +75,6 @@ def _sample_tokens(
     out,
     logits_row,
     size,
-    WAYS: tl.constexpr,
-    ROUNDS: tl.constexpr,
-    ABOVE_ONE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     index = tl.program_id(0)
@@ -101,44 +98,15 @@ def _sample_tokens(
         if (top_k > 0) & (top_k < size):
             wanted = top_k.to(tl.float64)
             min_weight = _min_weight(
-                row,
-                size,
-                row_max,
-                temperature,
-                min_weight,
-                wanted,
-                True,
-                WAYS,
-                ROUNDS,
-                ABOVE_ONE,
-                BLOCK,
+                row, size, row_max, temperature, min_weight, wanted, True, BLOCK
             )
         if top_p < 1.0:
-            total_mass = tl.zeros([], tl.float64)
-            for at in range(0, size, BLOCK):
-                weights = _weights(row, at, size, row_max, temperature, BLOCK)
-                total_mass += tl.sum(tl.where(weights >= min_weight, weights, 0.0), 0).to(
-                    tl.float64
-                )
-            wanted = total_mass * top_p
+            wanted = _mass_above(row, size, row_max, temperature, min_weight, BLOCK) * top_p
             min_weight = _min_weight(
-                row,
-                size,
-                row_max,
-                temperature,
-                min_weight,
-                wanted,
-                False,
-                WAYS,
-                ROUNDS,
-                ABOVE_ONE,
-                BLOCK,
+                row, size, row_max, temperature, min_weight, wanted, False, BLOCK
             )
         min_weight = tl.maximum(min_weight, tl.load(min_ps + index))
-        total_mass = tl.zeros([], tl.float64)
-        for at in range(0, size, BLOCK):
-            weights = _weights(row, at, size, row_max, temperature, BLOCK)
-            total_mass += tl.sum(tl.where(weights >= min_weight, weights, 0.0), 0).to(tl.float64)
+        total_mass = _mass_above(row, size, row_max, temperature, min_weight, BLOCK)
         target = total_mass * tl.load(numbers + index)
         cumulative = tl.zeros([], tl.float64)
         is_found = False
@@ -171,9 +139,6 @@ def sample_tokens(
         (len(logits),),
         *(logits, temperatures, top_ks, top_ps, min_ps, numbers, out),
         *(logits.stride(0), logits.shape[1]),
-        WAYS=WAYS,
-        ROUNDS=ROUNDS,
-        ABOVE_ONE=ABOVE_ONE,
         BLOCK=BLOCK,
     )
     return out

@@ -164,7 +164,7 @@ class Llama:
 
     @property
     def dtype(self) -> torch.dtype:
-        """As `Model.dtype`; rows may have more precision (`LinearBackend.row_dtype`)."""
+        """As `Model.dtype`; rows may have more precision (`DecoderBackend.row_dtype`)."""
         return self._embed.weight.dtype
 
     @property

@@ -15,17 +15,26 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..jit.jit import compiled
-from ..threads import helpers
+from ..jit.features import has
+from ..jit.jit import can_compile, compiled
+from ..threads import run_all
 from ..work_items import AttentionOutput, DecodeItem, ScoreMod
 
-SLOT_DTYPES = (torch.float32, torch.bfloat16)  # of pools that compiled loops read and write
+# How loops have the numbers of a pool, see `vectors.widened`.
+_STORED = {torch.bfloat16: torch.uint16, torch.float16: torch.int16}
 _SPREAD = 1 << 19  # numbers to read from which a second thread is worth its wake-up
 
 
+def can_read(dtype: torch.dtype) -> bool:
+    """Whether compiled loops read and write pools of such numbers here."""
+    if dtype is torch.float16 and not (has("f16c") or has("neon")):
+        return False
+    return dtype in (torch.float32, *_STORED) and can_compile()
+
+
 def as_array(x: Tensor) -> npt.NDArray[Any]:
-    """The same memory as the loops take it: float32 numbers, or the bits of bfloat16 ones."""
-    return x.numpy() if x.dtype is torch.float32 else x.view(torch.uint16).numpy()
+    """The same memory as the loops take it: float32 numbers, or the bits of shorter ones."""
+    return x.view(_STORED.get(x.dtype, x.dtype)).numpy()
 
 
 def name_of(dtype: torch.dtype) -> str:
@@ -56,13 +65,8 @@ class DecodeAttention:
         of_item = item.tokens, item.table, item.rows, item.firsts, item.ends
         settings = *arrays, *of_item, *score_mod.in_log2()
         borders, attend = self._borders(item, kv.shape[1] * kv.shape[3]), self._loop(kv.shape[3])
-        others = [
-            helpers(self._num_threads).submit(attend, *settings, start, stop)
-            for start, stop in itertools.pairwise(borders[1:])
-        ]
-        attend(*settings, 0, borders[1])
-        for other in others:
-            other.result()
+        parts = ((*settings, *part) for part in itertools.pairwise(borders))
+        run_all(self._num_threads, attend, parts)
 
     def _loop(self, dim: int) -> Callable[..., None]:
         """The loop for heads of such a dim, compiled the first time."""

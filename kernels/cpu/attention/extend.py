@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..jit.jit import compiled
-from ..threads import helpers
+from ..threads import run_all
 from ..work_items import AttentionOutput, ExtendItem, ScoreMod
 from .decode import as_array, name_of
 
@@ -75,13 +75,8 @@ class ExtendAttention:
         for loop, *lens in self._loops(item, q.shape, kv.shape[1]):
             num_tiles = _tiles_at_once(item, q.shape[1], loop, num_threads)
             of_loop = *settings, num_tiles, item.tokens, is_merged, *lens
-            others = [
-                helpers(self._num_threads).submit(loop.attend, *of_loop, thread, num_threads)
-                for thread in range(1, num_threads)
-            ]
-            loop.attend(*of_loop, 0, num_threads)
-            for other in others:
-                other.result()
+            parts = [(*of_loop, thread, num_threads) for thread in range(num_threads)]
+            run_all(self._num_threads, loop.attend, parts)
 
     def _loops(
         self, item: ExtendItem, shape: torch.Size, num_kv_heads: int
@@ -99,17 +94,14 @@ class ExtendAttention:
 def _amx_loops(dtype: torch.dtype, is_wanted: bool | None) -> Any:
     """The module of AMX loops for such numbers; None for none."""
     from ..jit import amx
-    from ..loops import int8_split
+    from ..loops import bf16_extend_attention, int8_extend_attention, int8_split
 
     if dtype is torch.bfloat16:
-        from ..loops import bf16_extend_attention
-
         return bf16_extend_attention if amx.can_multiply() and is_wanted is not False else None
-    if not (int8_split.can_multiply() if is_wanted is None else is_wanted):
+    if dtype is not torch.float32:
         return None
-    from ..loops import int8_extend_attention
-
-    return int8_extend_attention
+    has_amx = int8_split.can_multiply() if is_wanted is None else is_wanted
+    return int8_extend_attention if has_amx else None
 
 
 def _tiles_at_once(item: ExtendItem, num_heads: int, loop: _Loop, num_threads: int) -> int:

@@ -16,7 +16,6 @@ from ...interface import Past
 from ...sharing import Run, find_runs
 from ..jit.jit import compiled
 from ..work_items import DecodeItem, ExtendItem, Indices, InPlaceItem, InPlacePlan
-from .windows import is_reached, shifted
 
 _BLOCK = 64  # keys that a decode loop reads at a time
 JOINED = 32  # new tokens up to which a sequence reads a run together with others
@@ -28,9 +27,19 @@ def plan_in_place(past: Past, window: int | None = None, has_runs: bool = True) 
     unshared = _unshared(past, window)
     if unshared is not None:
         return unshared
-    if window is None or not is_reached(past, window):
+    if window is None or (past.starts + past.lens).max() <= window:
         return _Planner(past, None, has_runs).plan()
-    return _Planner(shifted(past, window), window, has_runs).plan()
+    return _Planner(_shifted(past, window), window, has_runs).plan()
+
+
+def _shifted(past: Past, window: int) -> Past:
+    """The same step with a new table, in which every sequence begins with the first token that one
+    of its new tokens sees through a sliding window: the last `window` tokens up to itself."""
+    ends = past.starts + past.lens
+    lows = np.maximum(past.starts - window + 1, 0)
+    columns = lows[:, None] + np.arange((ends - lows).max())
+    table = past.table[past.rows[:, None], np.minimum(columns, ends[:, None] - 1)]
+    return Past(table, np.arange(len(ends), dtype=np.int32), past.starts - lows, past.lens)
 
 
 def _unshared(past: Past, window: int | None) -> InPlacePlan | None:

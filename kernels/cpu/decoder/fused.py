@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ...backend import Head, Layer, Layers, LayerSizes, LayerWeights, Matrix, Norm, NormedHead, Step
+from ...backend import Head, Layer, Layers, LayerSizes, LayerWeights, Matrix, Norm, NormedHead
 from ...interface import Ints
 from ..jit.jit import can_compile
 from ..linear.linear import PackedLinear
@@ -30,7 +30,9 @@ class CpuBackend(LayerwiseBackend):
         """As `DecoderBackend.layers`."""
         plain = super().layers(layers, sizes, kv_dtype)
         stack = fused_stack([layer.weights for layer in layers], sizes, kv_dtype)
-        return plain if stack is None else FusedLayers(stack, plain)
+        if stack is None:
+            return plain
+        return lambda x, step: (stack if stack.fits(x, step) else plain)(x, step)
 
     def head(self, norm: Norm, head: Head) -> NormedHead:
         """As `DecoderBackend.head`."""
@@ -38,16 +40,6 @@ class CpuBackend(LayerwiseBackend):
         if matrix is None or not isinstance(matrix.kernel, PackedLinear):
             return plain
         return PackedHead(norm, matrix.kernel, fused_head(norm, matrix), plain)
-
-
-class FusedLayers:
-    """As `Layers`: by a stack where it supports a step, else layer by layer."""
-
-    def __init__(self, stack: Stack, plain: Layers) -> None:
-        self._stack, self._plain = stack, plain
-
-    def __call__(self, x: Tensor, step: Step) -> Tensor:
-        return (self._stack if self._stack.fits(x, step) else self._plain)(x, step)
 
 
 class PackedHead:

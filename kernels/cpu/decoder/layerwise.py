@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...backend import Head, Layer, Layers, LayerSizes, LinearKernel, Norm, NormedHead, Rows, Step
 from ...interface import Ints
-from ..linear.linear import LinearFactory, row_dtype
+from ..linear.linear import linear_kernel, row_dtype
 
 
 class LayerwiseBackend:
@@ -18,14 +18,13 @@ class LayerwiseBackend:
     def __init__(self, device: torch.device, rows: Rows) -> None:
         self.rows = rows
         self._device = device
-        self._linear = LinearFactory()
 
     def linear(self, weight: Tensor) -> LinearKernel:
-        """As `LinearBackend.linear`."""
-        return self._linear.of(weight)
+        """As `DecoderBackend.linear`."""
+        return linear_kernel(weight)
 
     def row_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        """As `LinearBackend.row_dtype`."""
+        """As `DecoderBackend.row_dtype`."""
         return row_dtype(dtype, self._device)
 
     def layers(self, layers: Sequence[Layer], sizes: LayerSizes, kv_dtype: torch.dtype) -> Layers:

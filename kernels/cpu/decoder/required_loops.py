@@ -6,20 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 import torch
 
-from ..attention.decode import uses_amx
+from ..attention.decode import can_read, uses_amx
 from ..jit.loops import LOOPS, Loop
 from ..linear.half_precision import is_multiplied
 
-_TRIAL = ("norms.normalize",)  # of `jit.can_compile`
+_TRIAL = ("rows.normalize",)  # of `jit.can_compile`
 _SAMPLING = ("sampler.greedy", "sampler.sample", "masks._apply_mask", "masks._argmax")
-_STEPS = (
-    "rotary.apply_rotary",
-    "gates.silu_mul",
-)  # of layers that are not fused, or shared by threads
+_STEPS = "rows.apply_rotary", "rows.silu_mul"  # of layers not fused, or shared by threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +36,7 @@ class LoopRequirements:
 
 
 def required_loops(requirements: LoopRequirements) -> tuple[Loop, ...]:
-    """The loops that such a model requires; none without numba."""
-    if find_spec("numba") is None:
-        return ()
+    """The loops that such a model requires."""
     names = set(_names(requirements))
     return tuple(loop for loop in LOOPS if {loop.name, f"{loop.name}:{loop.signature}"} & names)
 
@@ -53,7 +47,7 @@ def _names(requirements: LoopRequirements) -> Iterator[str]:
 
     yield from _TRIAL + _SAMPLING
     has_amx, dtype = amx.can_multiply(), requirements.dtype
-    if requirements.is_read_in_place and dtype != "float16":
+    if requirements.is_read_in_place and can_read(getattr(torch, dtype)):
         yield from _attention(dtype, requirements.dim, has_amx)
     if not requirements.is_own:
         return

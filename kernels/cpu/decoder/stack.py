@@ -2,9 +2,10 @@
 items. For few rows, calls would take longer than the computation. Many rows stay in near caches
 from one linear layer to the next. Rows in float32 on a CPU; needs numba.
 
-Gives the same bits as the same layers one by one: the loops are the same. Many rows are distributed
-over threads, each of which computes everything between two attentions for its own rows. Writes
-records of addresses; `blocks` computes.
+Without it decode steps take 25 to 30 % longer, and prompts in bfloat16 over 40 % (56M parameters,
+one thread). Gives the same bits as the same layers one by one: the loops are the same. Many rows
+are distributed over threads, each of which computes everything between two attentions for its own
+rows. Writes records of addresses; `blocks` computes.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ import torch
 from torch import Tensor
 
 from ...backend import LayerSizes, LayerWeights, Matrix, Norm, Step
+from ..attention.attention import CpuAttention
 from ..attention.decode import is_spread, uses_amx
 from ..jit.addresses import address, entry
 from ..linear.linear import PackedLinear, is_spread_out
 from ..linear.rows import CompiledNorm
 from ..loops import blocks, entries, fused_mlp
 from ..pages import LARGE, empty_in_large_pages
-from ..threads import helpers
-from ..work_items import DecodeItem, InlineAttention, InPlacePlan, ScoreMod
+from ..threads import run_all
+from ..work_items import DecodeItem, InPlacePlan, ScoreMod
 
 _MOST = 4096  # rows above which buffers for all of them are too large to keep
 _MOST_OF_HEAD = 256  # above which the cost of calls is negligible
@@ -114,15 +116,8 @@ class Stack:
         one."""
         layers, step, _ = self._addresses
         size = blocks.STEP.itemsize
-        others = [
-            helpers(self._num_threads).submit(
-                self._enter, layers, first, last, step + i * size, stages
-            )
-            for i in range(1, num_shares)
-        ]
-        self._enter(layers, first, last, step, stages)
-        for other in others:
-            other.result()
+        steps = range(step, step + num_shares * size, size)
+        run_all(self._num_threads, self._enter, [(layers, first, last, at, stages) for at in steps])
 
     def _begin(
         self,
@@ -166,7 +161,7 @@ class Stack:
     def _decode_items(self, step: Step) -> list[DecodeItem] | None:
         """The decode item of each window; None where a step has others, or so much to read that
         threads would help."""
-        if not isinstance(step.attention, InlineAttention):
+        if not isinstance(step.attention, CpuAttention):
             return None
         items, width = list[DecodeItem](), self._sizes.num_kv_heads * self._sizes.dim
         for plan in step.plans:

@@ -3,8 +3,6 @@ passed to compiled code as a few numbers. Unpacking every array takes longer tha
 Nothing is checked. Needs numba.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-
 from __future__ import annotations
 
 import functools

@@ -7,8 +7,6 @@ give float32's precision; the others are below it. Tile numbers are literals. Ro
 written three times slower where they are not aligned to 64 bytes. Needs numba.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-
 from __future__ import annotations
 
 import ctypes
@@ -24,7 +22,7 @@ from numba.extending import intrinsic
 
 from .features import AMX_BF16, has
 from .rounding import rounded_weight_bits
-from .vectors import rounded_bits
+from .vectors import address_in, all_lanes, rounded_bits
 
 ROWS, BYTES = 16, 64  # of a tile
 DEPTH = BYTES // 2  # bfloat16 numbers in its row
@@ -123,16 +121,23 @@ read, write = _moving("tileloadd64"), _moving("tilestored64")
 read_once = _moving("tileloaddt164")
 
 
-@intrinsic(prefer_literal=True)
-def add_product(typing, sums, left, right):
-    """A tile of sums [16, 16] += left [16, depth] times right, [depth / 2, 16, 2]: the numbers of
-    each column in pairs."""
+def product(name: str) -> Any:
+    """A function of three tiles: an instruction that adds the product of two to sums."""
 
-    def emit(context, builder, signature, args):
-        _call(builder, "tdpbf16ps", [_BYTE] * 3, [_number(tile) for tile in signature.args])
-        return context.get_dummy_value()
+    @intrinsic(prefer_literal=True)
+    def add(typing, sums, left, right):
+        def emit(context, builder, signature, args):
+            _call(builder, name, [_BYTE] * 3, [_number(tile) for tile in signature.args])
+            return context.get_dummy_value()
 
-    return types.void(sums, left, right), emit
+        return types.void(sums, left, right), emit
+
+    return add
+
+
+# A tile of sums [16, 16] += left [16, depth] times right, [depth / 2, 16, 2]: the numbers of each
+# column in pairs.
+add_product = product("tdpbf16ps")
 
 
 @intrinsic
@@ -154,26 +159,9 @@ def copy_row(typing, words, at, others, to):
 
 
 @intrinsic
-def split(typing, numbers, at, words, to, stride):
-    """32 numbers of a flat float32 array from `at` on as three times 32 bfloat16 numbers in a flat
-    uint16 array from `to` on, with `stride` words from one term to the next: 0, 16, 1, 17, ..."""
-
-    def emit(context, builder, signature, args):
-        numbers, at, words, to, stride = args
-        floats, halves = ir.VectorType(ir.FloatType(), ROWS), []
-        for start in (at, builder.add(at, ir.Constant(_LONG, ROWS))):
-            address = _pointer(context, builder, signature.args[0], numbers, start)
-            halves.append(builder.load(builder.bitcast(address, floats.as_pointer()), align=4))
-        address = functools.partial(_pointer, context, builder, signature.args[2], words)
-        _split(builder, halves, address, to, stride)
-        return context.get_dummy_value()
-
-    return types.void(numbers, types.intp, words, types.intp, types.intp), emit
-
-
-@intrinsic
-def split_both(typing, first, second, words, to, stride):
-    """The same of two vectors of 16 lanes (`vectors`)."""
+def split(typing, first, second, words, to, stride):
+    """Two vectors of 16 lanes (`vectors`) as three times 32 bfloat16 numbers in a flat uint16 array
+    from `to` on, with `stride` words from one term to the next: lanes 0 of both, 1 of both, ..."""
 
     def emit(context, builder, signature, args):
         first, second, words, to, stride = args
@@ -184,48 +172,27 @@ def split_both(typing, first, second, words, to, stride):
     return types.void(first, second, words, types.intp, types.intp), emit
 
 
-@intrinsic
-def round_row(typing, numbers, at, words, to):
-    """32 numbers of a flat float32 array from `at` on, each rounded to the nearest bfloat16 number,
-    in a flat uint16 array from `to` on: 0, 16, 1, 17, ..."""
+def _rounding(rounded_bits: Any) -> Any:
+    @intrinsic
+    def store_rounded(typing, first, second, words, to):
+        def emit(context, builder, signature, args):
+            first, second, words, to = args
+            ints = ir.VectorType(_INT, ROWS)
+            first, second = (rounded_bits(builder, half) for half in (first, second))
+            upper = builder.and_(second, all_lanes(ints, _UPPER))
+            pairs = builder.or_(builder.lshr(first, all_lanes(ints, 16)), upper)
+            address = _pointer(context, builder, signature.args[2], words, to)
+            builder.store(pairs, builder.bitcast(address, ints.as_pointer()), align=2)
+            return context.get_dummy_value()
 
-    def emit(context, builder, signature, args):
-        numbers, at, words, to = args
-        floats, halves = ir.VectorType(ir.FloatType(), ROWS), []
-        for start in (at, builder.add(at, ir.Constant(_LONG, ROWS))):
-            address = _pointer(context, builder, signature.args[0], numbers, start)
-            halves.append(builder.load(builder.bitcast(address, floats.as_pointer()), align=4))
-        address = _pointer(context, builder, signature.args[2], words, to)
-        _put_rounded(builder, halves, address)
-        return context.get_dummy_value()
+        return types.void(first, second, words, types.intp), emit
 
-    return types.void(numbers, types.intp, words, types.intp), emit
-
-
-@intrinsic
-def round_both(typing, first, second, words, to):
-    """The same of two vectors of 16 lanes (`vectors`)."""
-
-    def emit(context, builder, signature, args):
-        first, second, words, to = args
-        address = _pointer(context, builder, signature.args[2], words, to)
-        _put_rounded(builder, [first, second], address)
-        return context.get_dummy_value()
-
-    return types.void(first, second, words, types.intp), emit
+    return store_rounded
 
 
-@intrinsic
-def round_weights(typing, first, second, words, to):
-    """The same of two vectors of a softmax's weights (`vectors.rounded_weight`)."""
-
-    def emit(context, builder, signature, args):
-        first, second, words, to = args
-        address = _pointer(context, builder, signature.args[2], words, to)
-        _put_rounded(builder, [first, second], address, rounded_weight_bits)
-        return context.get_dummy_value()
-
-    return types.void(first, second, words, types.intp), emit
+# The same, each number rounded to one bfloat16 number: to the nearest, or as a softmax's weight
+# (`rounding.rounded_weight`).
+store_rounded, store_rounded_weights = _rounding(rounded_bits), _rounding(rounded_weight_bits)
 
 
 def _configure(builder, changes):
@@ -338,19 +305,10 @@ unzip_1, unzip_2, unzip_4 = _unzipping(1), _unzipping(2), _unzipping(4)
 unzip_8, unzip_16 = _unzipping(8), _unzipping(16)
 
 
-def _put_rounded(builder, halves, address, rounded=rounded_bits):
-    """Write two vectors of 16 lanes, rounded and interleaved."""
-    ints = ir.VectorType(_INT, ROWS)
-    first, second = (rounded(builder, half) for half in halves)
-    upper = builder.and_(second, ir.Constant(ints, [_UPPER] * ROWS))
-    pairs = builder.or_(builder.lshr(first, ir.Constant(ints, [16] * ROWS)), upper)
-    builder.store(pairs, builder.bitcast(address, ints.as_pointer()), align=2)
-
-
 def _split(builder, halves, address, to, stride):
     """Two vectors of 16 lanes as bfloat16 terms; address: of an index."""
     floats, ints = halves[0].type, ir.VectorType(_INT, ROWS)
-    mask, shift = ir.Constant(ints, [_UPPER] * ROWS), ir.Constant(ints, [16] * ROWS)
+    mask, shift = all_lanes(ints, _UPPER), all_lanes(ints, 16)
     for term in range(TERMS):
         first, second = (builder.bitcast(half, ints) for half in halves)
         uppers = [builder.and_(half, mask) for half in (first, second)]
@@ -375,5 +333,4 @@ def _pointer(context, builder, kind, array, at):
     """Of index `at` of an array; of a byte behind an address."""
     if isinstance(kind, types.Integer):
         return builder.inttoptr(builder.add(array, at), _BYTE.as_pointer())
-    data = context.make_array(kind)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [at]), _BYTE.as_pointer())
+    return address_in(context, builder, kind, array, at, _BYTE)

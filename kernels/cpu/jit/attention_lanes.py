@@ -1,29 +1,18 @@
 """Short vectors for tiles of few queries, and transposes: what the attention loops use beside
 `vectors`. Needs numba."""
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-
 from __future__ import annotations
 
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .vectors import NARROW, WIDE, Vector
+from .vectors import NARROW, WIDE, address_in, shuffled, zeros
 
 FEW = min(WIDE, 16)
 SQUARE = NARROW
+few = zeros(FEW)
 _LONG, _SQUARE = ir.IntType(64), ir.VectorType(ir.FloatType(), SQUARE)
-
-
-@intrinsic
-def few(typing):
-    """A vector of zeros, of FEW lanes."""
-
-    def emit(context, builder, signature, args):
-        return ir.Constant(ir.VectorType(ir.FloatType(), FEW), [0.0] * FEW)
-
-    return Vector(FEW)(), emit
 
 
 @intrinsic
@@ -46,10 +35,12 @@ def transpose(typing, numbers, at, stride, out, to, out_stride):
         numbers, at, stride, out, to, out_stride = args
         rows = []
         for i in range(SQUARE):
-            address = _address(context, builder, signature.args[0], numbers, at, stride, i)
+            start = builder.add(at, builder.mul(stride, ir.Constant(_LONG, i)))
+            address = address_in(context, builder, signature.args[0], numbers, start, _SQUARE)
             rows.append(builder.load(address, align=4))
         for i, row in enumerate(_transposed(builder, rows)):
-            address = _address(context, builder, signature.args[3], out, to, out_stride, i)
+            start = builder.add(to, builder.mul(out_stride, ir.Constant(_LONG, i)))
+            address = address_in(context, builder, signature.args[3], out, start, _SQUARE)
             builder.store(row, address, align=4)
         return context.get_dummy_value()
 
@@ -66,17 +57,6 @@ def _transposed(builder, rows):
         lower = [SQUARE + i if later else i + size for i, later in enumerate(is_later)]
         for i in [i for i, later in enumerate(is_later) if not later]:
             pair = rows[i], rows[i + size]
-            rows[i], rows[i + size] = (_picked(builder, *pair, at) for at in (upper, lower))
+            rows[i], rows[i + size] = (shuffled(builder, *pair, at) for at in (upper, lower))
         size //= 2
     return rows
-
-
-def _picked(builder, x, y, lanes):
-    kind = ir.VectorType(ir.IntType(32), SQUARE)
-    return builder.shuffle_vector(x, y, ir.Constant(kind, lanes))
-
-
-def _address(context, builder, kind, array, at, stride, row):
-    data = context.make_array(kind)(context, builder, array).data
-    at = builder.add(at, builder.mul(stride, ir.Constant(_LONG, row)))
-    return builder.bitcast(builder.gep(data, [at]), _SQUARE.as_pointer())

@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from importlib.util import find_spec
 from typing import Any
 
 VARIABLE = "FORKROOT_CPU_FEATURES"
@@ -52,8 +51,6 @@ def features() -> frozenset[str]:
     level = os.environ.get(VARIABLE) or None
     if level is not None and level not in LEVELS:
         raise ValueError(f"invalid {VARIABLE}={level!r}: expected one of {', '.join(LEVELS)}")
-    if find_spec("llvmlite") is None or find_spec("numba") is None:
-        return frozenset(name for name in _of_torch() if not _is_masked(name, level))
     return _of_numba(level)
 
 
@@ -65,18 +62,6 @@ def fingerprint() -> str:
     features()  # sets numba's level
     made_for = repr(cpu_target.target_context.codegen().magic_tuple())
     return hashlib.sha256(made_for.encode()).hexdigest()[:8]
-
-
-def level() -> str:
-    """The highest level that this process has in full; "baseline" below sse4.2."""
-    needed = {
-        "amx": ("avx512f", "amxtile", "amxbf16"),
-        "avx512bf16": ("avx512f", "avx512bf16"),
-        "avx512": ("avx512f", "avx512bw", "avx512vl", "avx512dq"),
-        "avx2": ("avx2", "fma"),
-        "sse4.2": ("sse42",),
-    }
-    return next((name for name, wanted in needed.items() if has(*wanted)), "baseline")
 
 
 def _of_numba(level: str | None) -> frozenset[str]:
@@ -99,16 +84,6 @@ def _of_numba(level: str | None) -> frozenset[str]:
     elif not config.ENABLE_AVX:
         present = {name for name in present if not name.startswith("avx")}
     return frozenset(map(_plain, present))
-
-
-def _of_torch() -> frozenset[str]:
-    """What torch reports, where LLVM is missing."""
-    import torch
-
-    if not hasattr(torch.cpu, "get_capabilities"):
-        return frozenset({"avx512bf16"} if torch.cpu._is_avx512_bf16_supported() else ())
-    reported = torch.cpu.get_capabilities().items()
-    return frozenset(_plain(name) for name, value in reported if value is True)
 
 
 def _is_masked(name: str, level: str | None) -> bool:

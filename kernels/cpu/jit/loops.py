@@ -40,14 +40,17 @@ LOOPS = (
     Loop(
         "amx_decode_attention.attend", "blocks", 14.0, 2.0, "decode_attention.SIGNATURES.bfloat16"
     ),
-    Loop("norms.normalize", "blocks", 0.8, 0.2, "norms.SIGNATURE"),
+    Loop("decode_attention.attend", "blocks", 5.4, 0.8, "decode_attention.SIGNATURES.float16"),
+    Loop("rows.normalize", "blocks", 0.8, 0.2, "rows.NORMALIZE"),
     Loop("slots.write", "blocks", 0.5, 0.3, "slots.SIGNATURES.float32"),
     Loop("slots.write", "blocks", 0.5, 0.3, "slots.SIGNATURES.bfloat16"),
-    Loop("rotary.apply_rotary", "blocks", 0.5, 0.2, "rotary.SIGNATURE"),
-    Loop("gates.silu_mul", "blocks", 0.6, 0.2, "gates.SIGNATURE"),
+    Loop("slots.write", "blocks", 0.5, 0.3, "slots.SIGNATURES.float16"),
+    Loop("rows.apply_rotary", "blocks", 0.5, 0.2, "rows.ROTATE"),
+    Loop("rows.silu_mul", "blocks", 0.6, 0.2, "rows.SILU_MUL"),
     Loop("unshared_rows.plan", "plans", 0.3, 0.2, "unshared_rows.SIGNATURE"),
     Loop("extend_attention.attend", "extend", 9.8, 7.2, "extend_attention.SIGNATURES.float32"),
     Loop("extend_attention.attend", "extend", 9.8, 7.2, "extend_attention.SIGNATURES.bfloat16"),
+    Loop("extend_attention.attend", "extend", 9.8, 7.2, "extend_attention.SIGNATURES.float16"),
     Loop("int8_extend_attention.attend", "extend", 7.1, 4.9, "extend_attention.SIGNATURES.float32"),
     Loop(
         "bf16_extend_attention.attend", "extend", 7.1, 4.9, "extend_attention.SIGNATURES.bfloat16"

@@ -1,5 +1,6 @@
 """Compiles loops in worker processes, several at a time, into numba's cache, from which other
-processes load them: in one process numba compiles one function at a time.
+processes load them: in one process numba compiles one function at a time. A first start with AMX
+takes about 29 s of compiling on two cores, and 51 s on one.
 
 Workers import numba and the loops' modules, and neither torch nor the program that runs here. What
 they do not compile is compiled where it is first used.
@@ -23,11 +24,10 @@ from .code_cache import has_cache, is_cached
 from .features import fingerprint
 from .loops import Loop, notify
 
-_START_SECONDS = 0.5  # until a worker compiles
-_LEAST_GAIN = 0.05  # of the time, for which another worker is started
+_WORTH_A_START = 5.0  # seconds of loops; a worker starts in half of one
 _PATIENCE = 600.0  # seconds without a word from any worker
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
-_PACKAGES = {"norms": "", "rotary": "", "gates": "", "masks": "..sampling", "sampler": "..sampling"}
+_PACKAGES = {"rows": "", "masks": "..sampling", "sampler": "..sampling"}
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]);"
     "from importlib import import_module; import_module(sys.argv[2]).main()"
@@ -74,14 +74,10 @@ def plan(loops: Sequence[Loop], num_cores: int | None = None) -> Plan:
 
 
 def num_workers(loops: Sequence[Loop], num_cores: int) -> int:
-    """How many workers compile these loops soonest, as far as each is worth its start; 0 where this
-    process does it as soon."""
-    found, best = 0, _makespan(loops, 1) - _START_SECONDS
-    for num in range(2, min(num_cores, len(loops)) + 1):
-        seconds = _makespan(loops, num)
-        if seconds < best * (1 - _LEAST_GAIN):
-            found, best = num, seconds
-    return found
+    """How many workers compile these loops, each with enough to do to be worth its start; 0 where
+    one would be alone."""
+    num = min(num_cores, int(sum(Plan(tuple(loops), 0).seconds().values()) / _WORTH_A_START))
+    return num if num > 1 else 0
 
 
 def run(plan: Plan) -> None:
@@ -198,18 +194,6 @@ def _environment() -> dict[str, str]:
     config: Any = numba.config  # its settings are made when it is imported
     folder = config.CACHE_DIR
     return {**os.environ, **({"NUMBA_CACHE_DIR": str(folder)} if folder else {})}
-
-
-def _makespan(loops: Sequence[Loop], num: int) -> float:
-    """Seconds until so many workers have compiled these loops."""
-    remaining, busy = list(loops), [_START_SECONDS] * num
-    families: list[set[str]] = [set() for _ in busy]
-    while remaining:
-        worker = busy.index(min(busy))
-        loop = next_loop(remaining, families[worker])
-        remaining.remove(loop)
-        busy[worker] += _seconds(loop, families[worker])
-    return max(busy)
 
 
 def _seconds(loop: Loop, families: set[str]) -> float:

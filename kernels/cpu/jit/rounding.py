@@ -2,11 +2,10 @@
 alike, so that a step gives the same numbers by any of them. Without AMX, and for float32 keys,
 nothing is rounded. Needs numba."""
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -14,7 +13,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from .features import AMX_BF16, has
-from .vectors import BELOW_HALF, all_lanes, polynomial, power_of_two, rounded_bits
+from .vectors import BELOW_HALF, all_lanes, polynomial, power_of_two, rounded_bits, shuffled
 
 _INT = ir.IntType(32)
 _HAS_AMX = has(*AMX_BF16)
@@ -27,65 +26,34 @@ _SIXTEEN, _ALL_LANES = 16, 0xFFFF  # lanes of a register, and their mask
 _DOWN, _CURRENT = 1, 4  # ways to round
 
 
-@intrinsic
-def rounded_for(typing, x, kind):
-    """x as it is multiplied by numbers like `kind`: itself for float32; for uint16, the bits of
-    bfloat16, rounded to such numbers where tiles of these are multiplied, so that all loops round
-    alike."""
+def _by_kind(exact: Any, rounded: Any) -> Any:
+    """A function of a vector and a number like a key: the first one, or the second where keys are
+    bfloat16 (uint16, their bits) and tiles of these are multiplied."""
 
-    def emit(context, builder, signature, args):
-        x = args[0]
-        if signature.args[1] != types.uint16 or not _HAS_AMX:
-            return x
-        bits = rounded_bits(builder, x)
-        return builder.bitcast(builder.and_(bits, all_lanes(bits.type, _UPPER)), x.type)
+    @intrinsic
+    def operation(typing, x, kind):
+        def emit(context, builder, signature, args):
+            is_rounded = signature.args[1] == types.uint16 and _HAS_AMX
+            return (rounded if is_rounded else exact)(builder, args[0])
 
-    return x(x, kind), emit
+        return x(x, kind), emit
 
-
-@intrinsic
-def weight_for(typing, x, kind):
-    """2**x as the softmax's weight of a key like `kind`: for float32 that of `exp2`; for uint16,
-    where weights are rounded (`rounded_weight`), within 8e-6, and 1 for 0."""
-
-    def emit(context, builder, signature, args):
-        x = args[0]
-        if signature.args[1] != types.uint16 or not _HAS_AMX:
-            return power_of_two(builder, x)
-        return _by_registers(builder, x, _coarse_exp2)
-
-    return x(x, kind), emit
+    return operation
 
 
-@intrinsic
-def rounded_weight(typing, x, kind):
-    """A weight of `weight_for` as it is multiplied by values like `kind`: itself for float32; for
-    uint16 rounded to bfloat16 where tiles of these are multiplied, halves up."""
-
-    def emit(context, builder, signature, args):
-        x = args[0]
-        if signature.args[1] != types.uint16 or not _HAS_AMX:
-            return x
-        bits = rounded_weight_bits(builder, x)
-        return builder.bitcast(builder.and_(bits, all_lanes(bits.type, _UPPER)), x.type)
-
-    return x(x, kind), emit
+def _same(builder, x):
+    return x
 
 
-@intrinsic
-def row_max_for(typing, x, kind):
-    """The row maximum that softmax weights are relative to: x itself, or the next integer where
-    weights are rounded (`rounded_for`), which scales them by a power of two and so keeps their
-    rounding."""
+def _upper(builder, bits):
+    """The bfloat16 numbers in the upper halves of these bits, as float32."""
+    kind = ir.VectorType(ir.FloatType(), bits.type.count)
+    return builder.bitcast(builder.and_(bits, all_lanes(bits.type, _UPPER)), kind)
 
-    def emit(context, builder, signature, args):
-        x = args[0]
-        if signature.args[1] != types.uint16 or not _HAS_AMX:
-            return x
-        kind, name = ir.FunctionType(x.type, [x.type]), f"llvm.ceil.v{x.type.count}f32"
-        return builder.call(builder.module.declare_intrinsic(name, [], kind), [x])
 
-    return x(x, kind), emit
+def _ceil(builder, x):
+    kind, name = ir.FunctionType(x.type, [x.type]), f"llvm.ceil.v{x.type.count}f32"
+    return builder.call(builder.module.declare_intrinsic(name, [], kind), [x])
 
 
 def rounded_weight_bits(builder, x):
@@ -111,19 +79,25 @@ def _avx512(builder, name, kind, kinds):
 
 def _by_registers(builder, x, function):
     """A function of 16 lanes, of any number of lanes."""
-    count, none = x.type.count, ir.Constant(x.type, ir.Undefined)
+    count = x.type.count
+    if count <= _SIXTEEN:
+        filled = shuffled(builder, x, x, [min(i, count - 1) for i in range(_SIXTEEN)])
+        result = function(builder, filled)
+        return shuffled(builder, result, result, range(count))
+    low, high = (
+        function(builder, shuffled(builder, x, x, range(at, at + _SIXTEEN))) for at in (0, _SIXTEEN)
+    )
+    return shuffled(builder, low, high, range(count))
 
-    def lanes(first, num, vector, nothing):
-        kind = ir.VectorType(_INT, num)
-        chosen = [ir.Constant(_INT, first + min(i, x.type.count - 1)) for i in range(num)]
-        return builder.shuffle_vector(vector, nothing, ir.Constant(kind, chosen))
 
-    if count == _SIXTEEN:
-        return function(builder, x)
-    if count < _SIXTEEN:
-        result = function(builder, lanes(0, _SIXTEEN, x, none))
-        return lanes(0, count, result, ir.Constant(result.type, ir.Undefined))
-    halves = [function(builder, lanes(at, _SIXTEEN, x, none)) for at in (0, _SIXTEEN)]
-    kind = ir.VectorType(_INT, count)
-    order = ir.Constant(kind, [ir.Constant(_INT, i) for i in range(count)])
-    return builder.shuffle_vector(*halves, order)
+# x as it is multiplied by keys: rounded to the nearest bfloat16 number.
+rounded_for = _by_kind(_same, lambda builder, x: _upper(builder, rounded_bits(builder, x)))
+# 2**x as the softmax's weight of a key: that of `exp2`, or within 8e-6, and 1 for 0.
+weight_for = _by_kind(power_of_two, lambda builder, x: _by_registers(builder, x, _coarse_exp2))
+# Such a weight as it is multiplied by values: rounded to bfloat16, halves up.
+rounded_weight = _by_kind(
+    _same, lambda builder, x: _upper(builder, rounded_weight_bits(builder, x))
+)
+# The row maximum that weights are relative to: where weights are rounded the next integer, which
+# scales them by a power of two and so keeps their rounding.
+row_max_for = _by_kind(_same, _ceil)

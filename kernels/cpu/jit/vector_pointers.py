@@ -5,36 +5,31 @@ vectors at once.
 Nothing is checked, and no array is kept alive. Needs numba.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-
 from __future__ import annotations
 
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .vectors import WIDE, Vector
+from .vectors import (
+    WIDE,
+    fused,
+    prefetch,
+    shuffled,
+    spread_lanes,
+    stored_kind,
+    widened,
+    zeros,
+)
 
 HALF = max(WIDE // 2, 8)  # lanes of a register
 MANY = 4 * HALF
 _FOUR, _LINE = 4, 64  # bytes that a cache fetches at a time
 _FLOAT, _INT, _LONG = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 _BYTES = ir.IntType(8).as_pointer()
-_FUSED = ("contract",)  # a product and a sum may be rounded once
 
 
-def _zeros(width):
-    @intrinsic
-    def zeros(typing):
-        def emit(context, builder, signature, args):
-            return ir.Constant(ir.VectorType(_FLOAT, width), [0.0] * width)
-
-        return Vector(width)(), emit
-
-    return zeros
-
-
-half, many = _zeros(HALF), _zeros(MANY)  # zeros: one register, and four
+half, many = zeros(HALF), zeros(MANY)  # zeros: one register, and four
 
 
 @intrinsic
@@ -63,28 +58,21 @@ def in_bytes(typing, size, kind):
     """Bytes of as many numbers like `kind` as float32 numbers lie in so many bytes."""
 
     def emit(context, builder, signature, args):
-        is_short = signature.args[1] == types.uint16
-        return builder.lshr(args[0], ir.Constant(_LONG, 1)) if is_short else args[0]
+        is_single = signature.args[1] == types.float32
+        return args[0] if is_single else builder.lshr(args[0], ir.Constant(_LONG, 1))
 
     return types.intp(types.intp, kind), emit
 
 
 @intrinsic
 def read_as(typing, address, kind, like):
-    """As many numbers as `like` has, which are stored as `kind` is: as float32, or as uint16 that
-    are the bits of bfloat16."""
+    """As many numbers as `like` has, stored as `kind` is: as `vectors.load` takes them."""
 
     def emit(context, builder, signature, args):
         address, _, like = args
-        if signature.args[1] != types.uint16:
-            pointer = builder.inttoptr(address, like.type.as_pointer())
-            return builder.load(pointer, align=4)
-        ints = ir.VectorType(_INT, like.type.count)
-        shorts = ir.VectorType(ir.IntType(16), like.type.count)
-        pointer = builder.inttoptr(address, shorts.as_pointer())
-        bits = builder.zext(builder.load(pointer, align=2), ints)
-        shift = ir.Constant(ints, [16] * like.type.count)
-        return builder.bitcast(builder.shl(bits, shift), like.type)
+        stored = stored_kind(signature.args[1], like.type.count)
+        pointer = builder.inttoptr(address, stored.as_pointer())
+        return widened(builder, builder.load(pointer, align=2), signature.args[1])
 
     return like(types.intp, kind, like), emit
 
@@ -135,10 +123,7 @@ def fetch(typing, address):
     """Prefetch the cache line at an address into the second-level cache."""
 
     def emit(context, builder, signature, args):
-        kind = ir.FunctionType(ir.VoidType(), [_BYTES, _INT, _INT, _INT])
-        function = builder.module.declare_intrinsic("llvm.prefetch", [_BYTES], kind)
-        kinds = [ir.Constant(_INT, kind) for kind in (0, 2, 1)]  # to be read, second cache, data
-        builder.call(function, [builder.inttoptr(args[0], _BYTES), *kinds])
+        prefetch(builder, builder.inttoptr(args[0], _BYTES), 2)
         return context.get_dummy_value()
 
     return types.void(types.intp), emit
@@ -150,11 +135,8 @@ def fma_scalar(typing, total, address, x):
 
     def emit(context, builder, signature, args):
         total, address, x = args
-        none = ir.Constant(x.type, ir.Undefined)
         number = builder.load(builder.inttoptr(address, _FLOAT.as_pointer()))
-        first = builder.insert_element(none, number, ir.Constant(_INT, 0))
-        lanes = ir.Constant(ir.VectorType(_INT, x.type.count), [0] * x.type.count)
-        return _fma(builder, total, builder.shuffle_vector(first, none, lanes), x)
+        return fused(builder, total, spread_lanes(builder, number, x.type), x)
 
     return total(total, types.intp, x), emit
 
@@ -168,8 +150,8 @@ def fma_parts(typing, total, x, y):
         width = total.type.count
         for start in range(0, x.type.count, width):
             lanes = list(range(start, start + width))
-            parts = (_picked(builder, of, of, lanes) for of in (x, y))
-            total = _fma(builder, total, *parts)
+            parts = (shuffled(builder, of, of, lanes) for of in (x, y))
+            total = fused(builder, total, *parts)
         return total
 
     return total(total, x, y), emit
@@ -216,13 +198,4 @@ def reduce_interleaved(typing, address, like):
 def _picked_sums(builder, x, y, lanes, distance=2):
     """The sums of lanes of x and y that lie `distance` apart, from these lanes on."""
     later = [i + distance for i in lanes]
-    return builder.fadd(*(_picked(builder, x, y, which) for which in (lanes, later)))
-
-
-def _picked(builder, x, y, lanes):
-    kind = ir.VectorType(_INT, len(lanes))
-    return builder.shuffle_vector(x, y, ir.Constant(kind, lanes))
-
-
-def _fma(builder, total, x, y):
-    return builder.fadd(total, builder.fmul(x, y, flags=_FUSED), flags=_FUSED)
+    return builder.fadd(*(shuffled(builder, x, y, which) for which in (lanes, later)))

@@ -7,8 +7,6 @@ Needs numba. What it keeps of loops compiled with these goes by the file of the 
 one.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators, allow-subclassing-any
-
 from __future__ import annotations
 
 import math
@@ -28,6 +26,8 @@ NARROW = 8
 # Float32 numbers that all vector registers hold: 32 of 16 (AVX-512), 16 of 8 (AVX), 32 of 4 (Arm),
 # or 16 of 4 (SSE).
 REGISTERS = 512 if WIDE == 32 else 128 if has("avx") or has("neon") else 64
+# How arrays have numbers, by the names of these: numba's names of what `widened` takes.
+STORED = {"float32": "float32", "bfloat16": "uint16", "float16": "int16"}
 
 _FLOAT, _INT = ir.FloatType(), ir.IntType(32)
 _BYTES = ir.IntType(8).as_pointer()
@@ -75,38 +75,33 @@ wide, narrow, single = zeros(WIDE), zeros(NARROW), zeros(1)  # vectors of zeros
 
 @intrinsic
 def load(typing, array, at, like):
-    """As many numbers of a flat array as `like` has, from index `at`: of float32, or of uint16 that
-    are the bits of bfloat16."""
+    """As many numbers of a flat array as `like` has, from index `at`: of float32, or of integers
+    that `widened` takes."""
 
     def emit(context, builder, signature, args):
-        kind = args[2].type
-        if signature.args[0].dtype != types.uint16:
-            address = _address(context, builder, signature.args[0], args[0], args[1], kind)
-            return builder.load(address, align=4)
-        ints = ir.VectorType(_INT, kind.count)
-        shorts = ir.VectorType(ir.IntType(16), kind.count)
-        address = _address(context, builder, signature.args[0], args[0], args[1], shorts)
-        bits = builder.zext(builder.load(address, align=2), ints)
-        return builder.bitcast(builder.shl(bits, all_lanes(ints, 16)), kind)
+        kind = stored_kind(signature.args[0].dtype, args[2].type.count)
+        address = address_in(context, builder, signature.args[0], args[0], args[1], kind)
+        return widened(builder, builder.load(address, align=2), signature.args[0].dtype)
 
     return like(array, types.intp, like), emit
 
 
 @intrinsic
 def store(typing, array, at, x):
-    """Put a vector into a flat array from index `at`: of float32, or of uint16, as the bits of the
-    nearest bfloat16 numbers (the even ones of two)."""
+    """Put a vector into a flat array from index `at`: of float32, or of integers that `widened`
+    takes, as the nearest numbers (the even ones of two)."""
 
     def emit(context, builder, signature, args):
-        if signature.args[0].dtype != types.uint16:
-            address = _address(context, builder, signature.args[0], args[0], args[1], args[2].type)
-            builder.store(args[2], address, align=4)
-            return context.get_dummy_value()
-        rounded = rounded_bits(builder, args[2])
-        shorts = ir.VectorType(ir.IntType(16), rounded.type.count)
-        upper = builder.lshr(rounded, all_lanes(rounded.type, 16))
-        address = _address(context, builder, signature.args[0], args[0], args[1], shorts)
-        builder.store(builder.trunc(upper, shorts), address, align=2)
+        dtype, x = signature.args[0].dtype, args[2]
+        kind = stored_kind(dtype, x.type.count)
+        if dtype == types.int16:
+            half = ir.VectorType(ir.HalfType(), x.type.count)
+            x = builder.bitcast(builder.fptrunc(x, half), kind)
+        elif dtype == types.uint16:
+            rounded = rounded_bits(builder, x)
+            x = builder.trunc(builder.lshr(rounded, all_lanes(rounded.type, 16)), kind)
+        address = address_in(context, builder, signature.args[0], args[0], args[1], kind)
+        builder.store(x, address, align=2)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, x), emit
@@ -117,20 +112,9 @@ def spread(typing, number, like):
     """A vector like `like` with this number in all lanes."""
 
     def emit(context, builder, signature, args):
-        return _spread(builder, args[0], args[1].type)
+        return spread_lanes(builder, args[0], args[1].type)
 
     return like(types.float32, like), emit
-
-
-@intrinsic
-def fma_number(typing, total, number, x):
-    """total + number * x, of a vector, a number and a vector."""
-
-    def emit(context, builder, signature, args):
-        total, number, x = args
-        return _fma(builder, total, _spread(builder, number, x.type), x)
-
-    return total(total, types.float32, x), emit
 
 
 @intrinsic
@@ -141,11 +125,8 @@ def fma_at(typing, total, array, at, x):
     def emit(context, builder, signature, args):
         total, array, at, x = args
         data = context.make_array(signature.args[1])(context, builder, array).data
-        number = builder.load(builder.gep(data, [at]))
-        if signature.args[1].dtype == types.uint16:
-            bits = builder.shl(builder.zext(number, _INT), ir.Constant(_INT, 16))
-            number = builder.bitcast(bits, _FLOAT)
-        return _fma(builder, total, _spread(builder, number, x.type), x)
+        number = widened(builder, builder.load(builder.gep(data, [at])), signature.args[1].dtype)
+        return fused(builder, total, spread_lanes(builder, number, x.type), x)
 
     return total(total, array, types.intp, x), emit
 
@@ -155,7 +136,7 @@ def fma(typing, total, x, y):
     """total + x * y, of three vectors."""
 
     def emit(context, builder, signature, args):
-        return _fma(builder, *args)
+        return fused(builder, *args)
 
     return total(total, x, y), emit
 
@@ -165,9 +146,7 @@ def _fetch_to(locality: int) -> Any:
     def fetch(typing, array, at):
         def emit(context, builder, signature, args):
             data = context.make_array(signature.args[0])(context, builder, args[0]).data
-            address = builder.bitcast(builder.gep(data, [args[1]]), _BYTES)
-            kinds = [ir.Constant(_INT, kind) for kind in (0, locality, 1)]  # to be read, of data
-            builder.call(_prefetch(builder.module), [address, *kinds])
+            prefetch(builder, builder.gep(data, [args[1]]), locality)
             return context.get_dummy_value()
 
         return types.void(array, types.intp), emit
@@ -185,7 +164,7 @@ def mask_range(typing, x, lows, highs, at):
 
     def emit(context, builder, signature, args):
         x, lows, highs, at = args
-        at = _spread(builder, at, x.type)
+        at = spread_lanes(builder, at, x.type)
         is_above = builder.fcmp_ordered("<=", lows, at)
         is_visible = builder.and_(is_above, builder.fcmp_ordered("<", at, highs))
         return builder.select(is_visible, x, all_lanes(x.type, -math.inf))
@@ -193,13 +172,13 @@ def mask_range(typing, x, lows, highs, at):
     return x(x, x, x, types.float32), emit
 
 
-def _of_one(function: Callable[..., ir.Value]) -> Any:
+def _of_one(function: Callable[..., ir.Value], is_number: bool = False) -> Any:
     @intrinsic
     def operation(typing, x):
         def emit(context, builder, signature, args):
             return function(builder, *args)
 
-        return x(x), emit
+        return (types.float32 if is_number else x)(x), emit
 
     return operation
 
@@ -247,31 +226,17 @@ def _tanh(builder, x):
     return builder.select(builder.fcmp_ordered("<", size, all_lanes(kind, _NEAR)), near, far)
 
 
-def _to_one(function: Callable[..., ir.Value]) -> Any:
-    @intrinsic
-    def operation(typing, x):
-        def emit(context, builder, signature, args):
-            return function(builder, *args)
-
-        return types.float32(x), emit
-
-    return operation
-
-
-def _folded(builder, x, function):
+def folded(builder, x, function):
     """The halves of a vector joined until one number is left."""
     while x.type.count > 1:
-        half, none = x.type.count // 2, ir.Constant(x.type, ir.Undefined)
-        kind = ir.VectorType(_INT, half)
-        low, high = (ir.Constant(kind, [at + i for i in range(half)]) for at in (0, half))
-        parts = (builder.shuffle_vector(x, none, part) for part in (low, high))
-        x = function(builder, *parts)
+        half = x.type.count // 2
+        x = function(builder, *(shuffled(builder, x, x, range(at, at + half)) for at in (0, half)))
     return builder.extract_element(x, ir.Constant(_INT, 0))
 
 
-summed = _to_one(lambda builder, x: _folded(builder, x, lambda b, y, z: b.fadd(y, z)))
-highest = _to_one(lambda builder, x: _folded(builder, x, _larger))  # as `larger`
-lowest = _to_one(lambda builder, x: _folded(builder, x, _smaller))
+summed = _of_one(lambda builder, x: folded(builder, x, lambda b, y, z: b.fadd(y, z)), True)
+highest = _of_one(lambda builder, x: folded(builder, x, _larger), True)  # as `larger`
+lowest = _of_one(lambda builder, x: folded(builder, x, _smaller), True)
 
 
 plus = _of_two(lambda builder, x, y: builder.fadd(x, y))
@@ -283,9 +248,12 @@ exp2 = _of_one(power_of_two)  # 2**x for x below 127, within 1e-7 of it; 0 for x
 tanh = _of_one(_tanh)  # the hyperbolic tangent, within 2e-7 of it
 
 
-def _prefetch(module):
+def prefetch(builder, pointer, locality):
+    """Prefetch a line that is going to be read: into the first cache (3) or the second (2)."""
     kind = ir.FunctionType(ir.VoidType(), [_BYTES, _INT, _INT, _INT])
-    return module.declare_intrinsic("llvm.prefetch", [_BYTES], kind)
+    function = builder.module.declare_intrinsic("llvm.prefetch", [_BYTES], kind)
+    settings = [ir.Constant(_INT, setting) for setting in (0, locality, 1)]  # to be read, of data
+    builder.call(function, [builder.bitcast(pointer, _BYTES), *settings])
 
 
 def all_lanes(kind, value):
@@ -293,10 +261,37 @@ def all_lanes(kind, value):
     return ir.Constant(kind, [value] * kind.count)
 
 
-def _spread(builder, number, kind):
+def stored_kind(dtype, count):
+    """LLVM's type of so many numbers of an array."""
+    return ir.VectorType(_FLOAT if dtype == types.float32 else ir.IntType(16), count)
+
+
+def widened(builder, x, dtype):
+    """Numbers, or one, of an array as float32. dtype: of the array: float32, or uint16 for the bits
+    of bfloat16 numbers, or int16 for those of float16 ones."""
+    if dtype == types.float32:
+        return x
+    count = getattr(x.type, "count", 0)
+    half, integer, single = (
+        ir.VectorType(kind, count) if count else kind for kind in (ir.HalfType(), _INT, _FLOAT)
+    )
+    if dtype == types.int16:
+        return builder.fpext(builder.bitcast(x, half), single)
+    shift = ir.Constant(integer, [16] * count if count else 16)
+    return builder.bitcast(builder.shl(builder.zext(x, integer), shift), single)
+
+
+def spread_lanes(builder, number, kind):
+    """A vector with this number in all lanes."""
     none = ir.Constant(kind, ir.Undefined)
     first = builder.insert_element(none, number, ir.Constant(_INT, 0))
-    return builder.shuffle_vector(first, none, all_lanes(ir.VectorType(_INT, kind.count), 0))
+    return shuffled(builder, first, none, [0] * kind.count)
+
+
+def shuffled(builder, x, y, lanes):
+    """These lanes of two vectors that follow one another."""
+    order = ir.Constant(ir.VectorType(_INT, len(lanes)), list(lanes))
+    return builder.shuffle_vector(x, y, order)
 
 
 def rounded_bits(builder, x):
@@ -309,7 +304,8 @@ def rounded_bits(builder, x):
     return builder.select(builder.fcmp_unordered("uno", x, x), all_lanes(ints, _NAN), rounded)
 
 
-def _fma(builder, total, x, y):
+def fused(builder, total, x, y):
+    """total + x * y."""
     return builder.fadd(total, builder.fmul(x, y, flags=_FUSED), flags=_FUSED)
 
 
@@ -317,10 +313,11 @@ def polynomial(builder, x, coefficients):
     """Coefficients from the constant one on."""
     result = all_lanes(x.type, coefficients[-1])
     for coefficient in coefficients[-2::-1]:
-        result = _fma(builder, all_lanes(x.type, coefficient), result, x)
+        result = fused(builder, all_lanes(x.type, coefficient), result, x)
     return result
 
 
-def _address(context, builder, array_type, array, at, kind):
+def address_in(context, builder, array_type, array, at, kind):
+    """Where a number of a flat array is, as the address of an LLVM type."""
     data = context.make_array(array_type)(context, builder, array).data
     return builder.bitcast(builder.gep(data, [at]), kind.as_pointer())

@@ -4,11 +4,11 @@ in float32."""
 from __future__ import annotations
 
 import functools
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from ...backend import LinearKernel
 from ..jit.features import has
 
 _PACKED_ROWS = 32  # for which oneDNN chooses its order
@@ -16,10 +16,6 @@ _TRIED = 16  # rows and columns of a matrix on which oneDNN is tried
 # One of these, and there are products of such numbers that are worth calling.
 _INSTRUCTIONS = {torch.bfloat16: ("avx512bf16", "bf16"), torch.float16: ("avx512fp16", "fullfp16")}
 HALVES = frozenset(_INSTRUCTIONS)
-
-
-class _LinearKernel(Protocol):
-    def __call__(self, x: Tensor) -> Tensor: ...
 
 
 class OneDnnLinear:
@@ -44,7 +40,7 @@ class ConvertedLinear:
     float16 one takes twice as much.
     """
 
-    def __init__(self, inner: _LinearKernel) -> None:
+    def __init__(self, inner: LinearKernel) -> None:
         self.inner = inner
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -54,14 +50,10 @@ class ConvertedLinear:
         total.copy_(self.inner(x.float()).add_(total))
 
 
-def has_instructions(dtype: torch.dtype) -> bool:
-    """Whether the processor multiplies such numbers of half precision."""
-    return any(has(name) for name in _INSTRUCTIONS[dtype])
-
-
 def is_multiplied(dtype: torch.dtype) -> bool:
     """Whether the processor multiplies such numbers of half precision, and torch's libraries do."""
-    return has_instructions(dtype) and (dtype is torch.float16 or can_pack(dtype))
+    has_instructions = any(has(name) for name in _INSTRUCTIONS[dtype])
+    return has_instructions and (dtype is torch.float16 or can_pack(dtype))
 
 
 @functools.cache

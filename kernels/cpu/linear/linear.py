@@ -2,18 +2,15 @@
 
 On a CPU in float32 by compiled loops (`packed_linear`, `bf16x3`), which give a row the same numbers
 in any batch. They take a bfloat16 weight with rows in float32 (`row_dtype`). Where these cannot be
-compiled, libraries are timed once for every shape: which is faster for a few rows differs by a
-factor of two or three between processors. Half precision is multiplied in float32 where the
-processor has no instructions for it: torch's own product takes 30 times as long there.
+compiled, torch multiplies. Half precision is multiplied in float32 where the processor has no
+instructions for it: torch's own product takes 30 times as long there.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,23 +21,16 @@ from torch import Tensor
 from ...backend import LinearKernel
 from ..jit.jit import can_compile, compiled
 from ..pages import empty_in_large_pages
-from ..threads import helpers
-from .half_precision import HALVES, ConvertedLinear, OneDnnLinear, can_pack, is_multiplied
+from ..threads import run_all
+from .half_precision import HALVES, ConvertedLinear, OneDnnLinear, is_multiplied
 
-_TRIAL_ROWS = (1, 8, 32, 128)
-_TRIAL_COLUMNS = 4096  # of a matrix, at most
-_TRIALS = 5
-_FORGOTTEN = 1 << 22  # numbers that evict a matrix from near caches, as a step's other ones do
-_PAUSE = 0.0001  # in which torch's threads fall asleep, as they do between the layers of a step
-_PATIENCE = 0.05  # seconds after which a slow product is not tried again
-_MARGIN = 1.1  # by which a layout must win over those that are tried before it
+_ROWS_AT_ONCE = 4096  # of a weight whose numbers are looked at
 _FEW = 8  # rows for which a matrix is read as long as for one
 _SPREAD = 1 << 22  # multiplications from which a second thread is worth its wake-up
 _WHOLE = 1 << 22  # numbers of a matrix below which it is read whole: that takes less than to choose
 _SPAN_COST = 4  # panels that are multiplied in the time that it takes to begin with a span
 
 
-Layout: TypeAlias = Callable[[Tensor], LinearKernel]
 Bits: TypeAlias = npt.NDArray[np.int32]
 Spans: TypeAlias = Sequence[tuple[int, int]]  # panels from the first to before the last of each
 
@@ -140,10 +130,7 @@ class PackedLinear:
             for first, last in spans:
                 self._multiply(*arrays, first, last)
 
-        others = [helpers(self._num_threads).submit(multiply, part) for part in parts[1:]]
-        multiply(parts[0])
-        for other in others:
-            other.result()
+        run_all(self._num_threads, multiply, [(part,) for part in parts])
 
 
 class PackedBf16Linear(PackedLinear):
@@ -171,7 +158,8 @@ class Bf16x3Linear(PackedLinear):
         num = known_terms or count_bf16_terms(weight)
         if num is None:
             raise ValueError("a weight has numbers that are neither bfloat16 nor float16")
-        _check_amx()
+        if not _has_amx():
+            raise ValueError("this processor, or its system, does not let tiles be multiplied")
         self.num_terms, self.lanes = num, bf16x3.LANES
         width, depth = weight.shape
         steps = -(-depth // amx.DEPTH)
@@ -194,26 +182,19 @@ class Bf16Linear(Bf16x3Linear):
     row_terms = 1
 
 
-class LinearFactory:
-    """Makes linear kernels; remembers which layout was fastest for a shape."""
-
-    def __init__(self) -> None:
-        self._winners: dict[tuple[torch.Size, torch.dtype], Layout] = {}
-
-    def of(self, weight: Tensor) -> LinearKernel:
-        """The kernel for a weight [out, in], which is copied where that is faster. Rows are of
-        `row_dtype`."""
-        if weight.is_cpu and weight.dtype is torch.float32 and can_compile():
-            return _compiled_kernel(weight)
-        if weight.is_cpu and weight.dtype is torch.bfloat16 and _multiplies_bf16():
-            kind = Bf16Linear if _has_amx() else PackedBf16Linear
-            return kind(weight.float(), known_terms=1)
-        if weight.is_cpu and weight.dtype in HALVES and not is_native(weight.dtype):
-            return ConvertedLinear(self.of(weight.float()))
-        key = weight.shape, weight.dtype
-        if key not in self._winners:
-            self._winners[key] = _layout(weight)
-        return self._winners[key](weight)
+def linear_kernel(weight: Tensor) -> LinearKernel:
+    """The kernel for a weight [out, in], which is copied where that is faster. Rows are of
+    `row_dtype`."""
+    if not weight.is_cpu:
+        return TorchLinear(weight)
+    if weight.dtype is torch.float32 and can_compile():
+        return _compiled_kernel(weight)
+    if weight.dtype is torch.bfloat16 and _multiplies_bf16():
+        kind = Bf16Linear if _has_amx() else PackedBf16Linear
+        return kind(weight.float(), known_terms=1)
+    if weight.dtype in HALVES and not is_native(weight.dtype):
+        return ConvertedLinear(linear_kernel(weight.float()))
+    return OneDnnLinear(weight) if weight.dtype is torch.bfloat16 else TorchLinear(weight)
 
 
 def row_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
@@ -249,24 +230,6 @@ def _has_amx() -> bool:
     from ..jit import amx
 
     return amx.can_multiply()
-
-
-def _check_amx() -> None:
-    """Raise ValueError where AMX cannot be used; also asks the system for permission."""
-    if not _has_amx():
-        raise ValueError("this processor, or its system, does not let tiles be multiplied")
-
-
-def _layout(weight: Tensor) -> Layout:
-    if not weight.is_cpu or weight.dtype is torch.float16:
-        return TorchLinear
-    if not can_pack(weight.dtype):
-        return TorchLinear
-    if weight.dtype is torch.bfloat16:
-        return OneDnnLinear
-    layouts: list[Layout] = [TorchLinear, OneDnnLinear]
-    with ThreadPoolExecutor(1, "forkroot-trial") as aside:  # as steps run: not in the main thread
-        return layouts[aside.submit(_winner, layouts, weight[:_TRIAL_COLUMNS]).result()]
 
 
 def _pack_columns(weight: Tensor, lanes: int, dtype: torch.dtype) -> Tensor:
@@ -307,7 +270,7 @@ def count_bf16_terms(weight: Tensor) -> int | None:
     from ..loops.bf16x3 import MAX_TERMS
 
     most = 1
-    for rest in weight.split(_TRIAL_COLUMNS):
+    for rest in weight.split(_ROWS_AT_ONCE):
         num = 0
         while num == 0 or rest.any():
             if num == MAX_TERMS:
@@ -326,31 +289,3 @@ def _upper(x: Tensor) -> Tensor:
 def is_native(dtype: torch.dtype) -> bool:
     """Whether this processor multiplies half precision, and its libraries do."""
     return (dtype is torch.bfloat16 and _has_amx()) or is_multiplied(dtype)
-
-
-@torch.inference_mode()
-def _winner(layouts: list[Layout], weight: Tensor) -> int:
-    """The first layout that, over a few numbers of rows, takes about the least time."""
-    kernels = [layout(weight) for layout in layouts]
-    shares, others = [0.0] * len(layouts), torch.ones(_FORGOTTEN)
-    for rows in _TRIAL_ROWS:
-        x = torch.ones(rows, weight.shape[1], dtype=weight.dtype)
-        seconds = [_best(kernel, x, others) for kernel in kernels]
-        for i, taken in enumerate(seconds):
-            shares[i] += taken / min(seconds)
-    return next(i for i, share in enumerate(shares) if share <= min(shares) * _MARGIN)
-
-
-def _best(kernel: LinearKernel, x: Tensor, others: Tensor) -> float:
-    seconds: list[float] = []
-    while len(seconds) < _TRIALS and sum(seconds) < _PATIENCE:
-        others.add_(1)
-        time.sleep(_PAUSE)
-        seconds.append(_seconds(kernel, x))
-    return min(seconds)
-
-
-def _seconds(kernel: LinearKernel, x: Tensor) -> float:
-    start = time.perf_counter()
-    kernel(x)
-    return time.perf_counter() - start

@@ -3,8 +3,6 @@ by the kernels of a GPU (`kernels.gpu.rows`)."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,9 +28,10 @@ class PlainRows:
     def apply_rotary(x: Tensor, cos_sin: Tensor) -> None:
         """As `Rows.apply_rotary`."""
         if _has_loops(x) and x.stride(-1) == 1:
-            _rotary_loop()(
-                x.numpy(), torch.view_as_real(cos_sin).contiguous().view(len(x), -1).numpy()
-            )
+            from ..jit import rows
+
+            loop = compiled(rows.apply_rotary, rows.ROTATE, is_reordered=False)
+            loop(x.numpy(), torch.view_as_real(cos_sin).contiguous().view(len(x), -1).numpy())
             return
         pairs = x.view(*x.shape[:-1], -1, 2)
         if x.dtype is torch.float32:
@@ -44,8 +43,11 @@ class PlainRows:
     def silu_mul(gate_up: Tensor) -> Tensor:
         """As `Rows.silu_mul`."""
         if _has_loops(gate_up):
+            from ..jit import rows
+
             out = gate_up.new_empty(len(gate_up), gate_up.shape[1] // 2)
-            _silu_mul_loop()(gate_up.contiguous().numpy(), out.numpy())
+            loop = compiled(rows.silu_mul, rows.SILU_MUL, is_reordered=False)
+            loop(gate_up.contiguous().numpy(), out.numpy())
             return out
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate).mul_(up)
@@ -69,9 +71,9 @@ class CompiledNorm:
     """The same by one loop: for a few rows five operators cost several times as much."""
 
     def __init__(self, weight: Tensor, eps: float) -> None:
-        from ..jit import norms
+        from ..jit import rows
 
-        self._loop = compiled(norms.normalize, norms.SIGNATURE, is_reordered=False)
+        self._loop = compiled(rows.normalize, rows.NORMALIZE, is_reordered=False)
         self.weight, self.eps = weight.contiguous(), np.float32(eps)
         self._weights = self.weight.view(-1, weight.shape[-1]).numpy()
 
@@ -90,19 +92,3 @@ def _by_head(x: Tensor) -> Any:
 def _has_loops(x: Tensor) -> bool:
     """Whether there can be compiled loops for such numbers."""
     return x.is_cpu and x.dtype is torch.float32 and can_compile()
-
-
-@functools.cache
-def _silu_mul_loop() -> Callable[..., None]:
-    """The loop for `silu_mul`."""
-    from ..jit import gates
-
-    return compiled(gates.silu_mul, gates.SIGNATURE, is_reordered=False)
-
-
-@functools.cache
-def _rotary_loop() -> Callable[..., None]:
-    """The loop for `apply_rotary`."""
-    from ..jit import rotary
-
-    return compiled(rotary.apply_rotary, rotary.SIGNATURE, is_reordered=False)

@@ -7,9 +7,6 @@ are multiplied by vectors, which sum in the order of AMX (of 32 keys, the even o
 then both): a token gets the same bits whatever it shares. Only on a CPU; needs numba.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-# mypy: disable-error-code="call-arg, var-annotated"
-
 from __future__ import annotations
 
 import numpy as np

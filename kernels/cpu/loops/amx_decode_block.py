@@ -1,9 +1,6 @@
 """A block of keys and values in `amx_decode_attention`: scores, softmax weights, weighted values.
 Loops take addresses, see `vector_pointers`. Needs numba."""
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-# mypy: disable-error-code="call-arg, var-annotated"
-
 from __future__ import annotations
 
 from typing import NamedTuple

@@ -1,9 +1,6 @@
 """What the extend attention loops share: tiles of queries, one query to a lane, and blocks of keys.
 Needs numba."""
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-# mypy: disable-error-code="call-arg, var-annotated"
-
 from __future__ import annotations
 
 import numpy as np

@@ -5,9 +5,6 @@ tiles instead of sixteen. Sums are float32. All loops over bfloat16 keys round a
 `rounded_weight`). Only on a CPU; needs numba.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-# mypy: disable-error-code="call-arg, var-annotated"
-
 from __future__ import annotations
 
 import numpy as np
@@ -26,12 +23,14 @@ from ..jit.amx import (
     copy_row,
     end,
     read,
-    round_weights,
+    store_rounded_weights,
     write,
 )
 from ..jit.attention_lanes import SQUARE, few, transpose
 from ..jit.rounding import row_max_for, weight_for
 from ..jit.vectors import (
+    address_in,
+    all_lanes,
     exp2,
     fetch,
     fetch_far,
@@ -144,14 +143,12 @@ def _pair_rows(typing, words, first, second, numbers, to):
     def emit(context, builder, signature, args):
         words, first, second, numbers, to = args
         shorts, ints = (ir.VectorType(ir.IntType(bits), ROWS) for bits in (16, 32))
-        data = context.make_array(signature.args[0])(context, builder, words).data
         halves = []
         for at in (first, second):
-            pointer = builder.bitcast(builder.gep(data, [at]), shorts.as_pointer())
+            pointer = address_in(context, builder, signature.args[0], words, at, shorts)
             halves.append(builder.zext(builder.load(pointer, align=2), ints))
-        upper = builder.shl(halves[1], ir.Constant(ints, [16] * ROWS))
-        data = context.make_array(signature.args[3])(context, builder, numbers).data
-        pointer = builder.bitcast(builder.gep(data, [to]), ints.as_pointer())
+        upper = builder.shl(halves[1], all_lanes(ints, 16))
+        pointer = address_in(context, builder, signature.args[3], numbers, to, ints)
         builder.store(builder.or_(halves[0], upper), pointer, align=4)
         return context.get_dummy_value()
 
@@ -286,9 +283,9 @@ def _softmax_step(scores, num, row_max, row_sum, tile, words):
         first = weight_for(minus(load(scores, j * LANES, new_max), new_max), np.uint16(0))
         second = weight_for(minus(load(scores, (j + 1) * LANES, new_max), new_max), np.uint16(0))
         x, y = plus(x, first), plus(y, second)
-        round_weights(first, second, words, j * LANES)
+        store_rounded_weights(first, second, words, j * LANES)
     for j in range(full, (num + DEPTH - 1) // DEPTH * DEPTH, 2):
-        round_weights(few(), few(), words, j * LANES)
+        store_rounded_weights(few(), few(), words, j * LANES)
     store(row_max, tile, new_max)
     store(row_sum, tile, fma(plus(x, y), load(row_sum, tile, new_max), rescale))
     store(scores, BLOCK * LANES, rescale)

@@ -8,27 +8,28 @@ bfloat16, each number of the rows is rounded to one term instead: a third of the
 goes in the same order, however many rows there are. Only for float32 rows on a CPU; needs numba.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-# mypy: disable-error-code="call-arg, var-annotated"
-
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
 from ..jit.addresses import bare, hold
-from ..jit.amx import BYTES, DEPTH, ROWS, add_product, begin, end, read, round_row, split
+from ..jit.amx import (
+    BYTES,
+    DEPTH,
+    ROWS,
+    add_product,
+    begin,
+    clear,
+    end,
+    read,
+    read_once,
+    split,
+    store_rounded,
+    write,
+)
 from ..jit.attention_lanes import few
 from ..jit.vectors import fetch, fetch_far, load, plus, single, store
-from .tiles_2x2 import (
-    clear_sums,
-    fetch_lines,
-    load_row_tiles,
-    load_sums,
-    load_weight_tiles,
-    multiply_2x2,
-    store_sums,
-)
 
 LANES = 64  # columns of a panel: four tiles
 SIDES = 2  # of a panel, which lie one after the other
@@ -114,16 +115,16 @@ def add_up(num, of_rows, weights, of_panel, sums, total):
                 row = packed + 2 * pair * stride + first * row_terms * TILE
                 to = total + (SIDES * pair + side) * HALF
                 if first:
-                    load_sums(sums, to)
+                    _load_sums(sums, to)
                 else:
-                    clear_sums()
+                    _clear_sums()
                 of_prefetch = soon + pair * lines * _LINE, lines
                 _multiply_side(of_pair, row, row + stride, count, weights, at, of_prefetch)
-                store_sums(sums, to)
+                _store_sums(sums, to)
     if tiles % 2:
-        clear_sums()
+        _clear_sums()
         _multiply_whole(of_pair, packed + (tiles - 1) * stride, steps, weights, start, side_size)
-        store_sums(sums, total + (tiles - 1) * ROWS * LANES)
+        _store_sums(sums, total + (tiles - 1) * ROWS * LANES)
 
 
 @_compiled
@@ -146,25 +147,26 @@ def _pack(x, used, depth, steps, row_terms, words, packed):
                 if step < whole:
                     fetch(x, at + _AHEAD)
                     fetch(x, at + _AHEAD + ROWS)
-                    _store_terms(x, at, row_terms, words, to)
+                    first_half, second_half = load(x, at, few()), load(x, at + ROWS, few())
+                    store_terms(first_half, second_half, row_terms, words, to)
                 else:
                     rest[: depth - whole * DEPTH] = x[at : at + depth - whole * DEPTH]
-                    _store_terms(rest, 0, row_terms, words, to)
+                    first_half, second_half = load(rest, 0, few()), load(rest, ROWS, few())
+                    store_terms(first_half, second_half, row_terms, words, to)
                 at += depth
                 to += DEPTH
-            rest[:] = 0
             for _ in range(num, ROWS if used > ROWS else num):  # tiles have no more rows
-                _store_terms(rest, 0, row_terms, words, to)
+                store_terms(few(), few(), row_terms, words, to)
                 to += DEPTH
 
 
 @_compiled
-def _store_terms(x, at, row_terms, words, to):
-    """Split a step of a row into so many terms."""
+def store_terms(first, second, row_terms, words, to):
+    """Split two vectors, a step of a row, into so many terms."""
     if row_terms == 1:
-        round_row(x, at, words, to)
+        store_rounded(first, second, words, to)
     else:
-        split(x, at, words, to, TILE)
+        split(first, second, words, to, TILE)
 
 
 @_compiled
@@ -187,20 +189,20 @@ def _multiply_side(of_pair, upper, lower, count, weights, at, of_prefetch):
     awake = load(weights, at, few())
     for _ in range(count):
         awake = plus(awake, awake)
-        load_weight_tiles(weights, at, at + size)
+        _load_weight_tiles(weights, at, at + size)
         if row_terms > 1:
-            load_row_tiles(words, upper + 2 * TILE, lower + 2 * TILE)
-            multiply_2x2()
-            load_row_tiles(words, upper + TILE, lower + TILE)
-            multiply_2x2()
-        load_row_tiles(words, upper, lower)
-        multiply_2x2()
+            _load_row_tiles(words, upper + 2 * TILE, lower + 2 * TILE)
+            _multiply_2x2()
+            _load_row_tiles(words, upper + TILE, lower + TILE)
+            _multiply_2x2()
+        _load_row_tiles(words, upper, lower)
+        _multiply_2x2()
         if num > 1:
-            load_weight_tiles(weights, at + TILE, at + size + TILE)
-            multiply_2x2()
+            _load_weight_tiles(weights, at + TILE, at + size + TILE)
+            _multiply_2x2()
             if row_terms > 1:
-                load_row_tiles(words, upper + TILE, lower + TILE)
-                multiply_2x2()
+                _load_row_tiles(words, upper + TILE, lower + TILE)
+                _multiply_2x2()
         for line in range(lines):
             fetch_far(weights, soon + line * _LINE)
         soon += TILES * size
@@ -228,13 +230,13 @@ def _multiply_whole(of_pair, row, count, weights, at, side_size):
             read(5, words, start + TILE, BYTES)
             read(6, words, start + 2 * TILE, BYTES)
         _add_to_first(num, row_terms, weights, here)
-        fetch_lines(weights, here + ahead, later, num * ROWS)
+        _fetch_lines(weights, here + ahead, later, num * ROWS)
         _add_to_second(num, row_terms, weights, here + size)
-        fetch_lines(weights, here + size + ahead, later, num * ROWS)
+        _fetch_lines(weights, here + size + ahead, later, num * ROWS)
         _add_to_third(num, row_terms, weights, other)
-        fetch_lines(weights, other + ahead, later, num * ROWS)
+        _fetch_lines(weights, other + ahead, later, num * ROWS)
         _add_to_fourth(num, row_terms, weights, other + size)
-        fetch_lines(weights, other + size + ahead, later, num * ROWS)
+        _fetch_lines(weights, other + size + ahead, later, num * ROWS)
     store(words, len(words) - DEPTH, awake)
 
 
@@ -300,3 +302,63 @@ def _put_sums(sums, at, out, to, is_added):
     """A row of a tile."""
     x = load(sums, at, few())
     store(out, to, plus(load(out, to, x), x) if is_added else x)
+
+
+@_compiled
+def _fetch_lines(weights, at, later, lines):
+    """Prefetch so many lines from an index on into the first cache, and as many from `later` behind
+    it into the second. Products wait where many lines are fetched at once."""
+    for line in range(lines):
+        fetch(weights, at + line * _LINE)
+    for line in range(lines):
+        fetch_far(weights, at + later + line * _LINE)
+
+
+# The microkernel of 2x2 tiles: sums in tiles 0 to 3, two tiles of rows in 4 and 5, two of weights
+# in 6 and 7.
+
+
+@_compiled
+def _load_row_tiles(words, first, second):
+    """Load tiles of rows past the nearest cache, where panels stay."""
+    read_once(4, words, first, BYTES)
+    read_once(5, words, second, BYTES)
+
+
+@_compiled
+def _load_weight_tiles(weights, left, right):
+    read(6, weights, left, BYTES)
+    read(7, weights, right, BYTES)
+
+
+@_compiled
+def _multiply_2x2():
+    add_product(0, 4, 6)
+    add_product(1, 4, 7)
+    add_product(2, 5, 6)
+    add_product(3, 5, 7)
+
+
+@_compiled
+def _clear_sums():
+    clear(0)
+    clear(1)
+    clear(2)
+    clear(3)
+
+
+@_compiled
+def _load_sums(sums, to):
+    read(0, sums, to, BYTES)
+    read(1, sums, to + ROWS * ROWS, BYTES)
+    read(2, sums, to + 2 * ROWS * ROWS, BYTES)
+    read(3, sums, to + 3 * ROWS * ROWS, BYTES)
+
+
+@_compiled
+def _store_sums(sums, to):
+    """[4, 16, 16]: two tiles of rows by two of weights, or one of rows by four."""
+    write(0, sums, to, BYTES)
+    write(1, sums, to + ROWS * ROWS, BYTES)
+    write(2, sums, to + 2 * ROWS * ROWS, BYTES)
+    write(3, sums, to + 3 * ROWS * ROWS, BYTES)

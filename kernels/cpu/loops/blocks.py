@@ -5,15 +5,12 @@ reads as the layer's diagram. Rows are float32; keys and values are float32, or 
 numbers (`layers_bf16`, and `layers_bf16_amx` where AMX reads them). Only on a CPU; needs numba.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-# mypy: disable-error-code="call-arg, var-annotated"
-
 from __future__ import annotations
 
 import numpy as np
 from numba import carray, njit  # type: ignore[attr-defined]
 
-from ..jit import gates, norms, rotary
+from ..jit import rows as row_loops
 from ..jit.addresses import enter, floats, ints, longs, numbers_like, record, records
 from . import amx_decode_attention, decode_attention, slots
 from .entries import MATRIX
@@ -43,8 +40,8 @@ MOST = 256  # rows that pass from one linear layer to the next in near caches
 _compiled = njit(error_model="numpy", nogil=True)
 _layer_at, _step_at, _read_at = records(LAYER), records(STEP), records(READ)
 _matrix_at, _mlp_at, _end_at = records(MATRIX), records(FUSED_MLP), records(END)
-_normalize, _apply_rotary = _compiled(norms.normalize), _compiled(rotary.apply_rotary)
-_write, _silu_mul = _compiled(slots.write), _compiled(gates.silu_mul)
+_normalize, _apply_rotary = _compiled(row_loops.normalize), _compiled(row_loops.apply_rotary)
+_write, _silu_mul = _compiled(slots.write), _compiled(row_loops.silu_mul)
 _attend, _attend_amx = _compiled(decode_attention.attend), _compiled(amx_decode_attention.attend)
 
 

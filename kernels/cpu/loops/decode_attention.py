@@ -7,9 +7,6 @@ block's keys, so that memory is always busy. Loops take addresses, see `vector_p
 values are float32 numbers, or the bits of bfloat16 ones. Only on a CPU; needs numba.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-# mypy: disable-error-code="call-arg, var-annotated"
-
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -39,6 +36,7 @@ from ..jit.vector_pointers import (
 )
 from ..jit.vectors import (
     NARROW,
+    STORED,
     WIDE,
     exp2,
     highest,
@@ -63,7 +61,7 @@ _SIGNATURE = (
     "void(float32[:, :, :], {0}[:, :, ::1], {0}[::1], float32[:, :, ::1], float32[:, ::1],"
     f" int64[::1], int32[:, ::1], {_INTS}, {_INTS}, {_INTS}, float32, float32, int64, int64)"
 )
-SIGNATURES = {"float32": _SIGNATURE.format("float32"), "bfloat16": _SIGNATURE.format("uint16")}
+SIGNATURES = {name: _SIGNATURE.format(stored) for name, stored in STORED.items()}
 _compiled = njit(error_model="numpy", nogil=True)
 _inlined = njit(error_model="numpy", nogil=True, forceinline=True)  # no call in an inner loop
 

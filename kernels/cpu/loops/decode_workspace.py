@@ -1,7 +1,5 @@
 """The workspace of `decode_attention`: addresses of its intermediate results. Needs numba."""
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-
 from __future__ import annotations
 
 from typing import NamedTuple

@@ -1,9 +1,6 @@
 """Linear layers as compiled code calls them: by address, with the bias. Only for float32 on a CPU;
 needs numba."""
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-# mypy: disable-error-code="call-arg, var-annotated"
-
 from __future__ import annotations
 
 from numba import carray, njit  # type: ignore[attr-defined]
@@ -23,17 +20,19 @@ def packed_f32(matrix_at, x_at, rows, out_at, is_added):
     """By `packed_linear`: out [rows, width] is x [rows, depth] times the matrix, plus the bias,
     plus its old value if is_added."""
     matrix = carray(_matrix_at(matrix_at), 1)[0]
-    numbers = carray(floats(matrix.weights), matrix.num_numbers)
-    x, out = _ends(matrix, x_at, rows, out_at)
-    _multiply_packed(x, numbers, out, is_added != 0, 0, matrix.num_panels)
-    _add_bias(matrix, out)
+    _packed(matrix, floats(matrix.weights), x_at, rows, out_at, is_added)
 
 
 def packed_bf16(matrix_at, x_at, rows, out_at, is_added):
     """The same, of bfloat16 weights."""
     matrix = carray(_matrix_at(matrix_at), 1)[0]
-    numbers = carray(words(matrix.weights), matrix.num_numbers)
+    _packed(matrix, words(matrix.weights), x_at, rows, out_at, is_added)
+
+
+@_compiled
+def _packed(matrix, weights, x_at, rows, out_at, is_added):
     x, out = _ends(matrix, x_at, rows, out_at)
+    numbers = carray(weights, matrix.num_numbers)
     _multiply_packed(x, numbers, out, is_added != 0, 0, matrix.num_panels)
     _add_bias(matrix, out)
 

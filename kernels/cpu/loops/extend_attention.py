@@ -7,9 +7,6 @@ that a key is loaded once for all of them. Keys are float32 numbers, or the bits
 Needs numba.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-# mypy: disable-error-code="call-arg, var-annotated"
-
 from __future__ import annotations
 
 import numpy as np
@@ -21,6 +18,7 @@ from ..jit.vector_pointers import zero_like
 from ..jit.vectors import (
     NARROW,
     REGISTERS,
+    STORED,
     WIDE,
     exp2,
     fetch_far,
@@ -60,7 +58,7 @@ _SIGNATURE = (
     f" int32[:, ::1], {_INTS}, {_INTS}, {_INTS}, {_INTS}, int64[::1], int64, float32, float32,"
     " int64, int64[::1], boolean, int64, int64, int64, int64)"
 )
-SIGNATURES = {"float32": _SIGNATURE.format("float32"), "bfloat16": _SIGNATURE.format("uint16")}
+SIGNATURES = {name: _SIGNATURE.format(stored) for name, stored in STORED.items()}
 _compiled, _most = njit(error_model="numpy", nogil=True), zeros(LANES)
 
 

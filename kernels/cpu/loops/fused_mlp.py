@@ -3,11 +3,9 @@ loops on AMX.
 
 Each step passes its result on as bfloat16 terms (`bf16x3`), from cache to cache: float32 rows
 between two linear layers would be written to memory and read twice. Gives the same bits as the
-steps one by one. Only for float32 on a CPU with AMX; needs numba.
+steps one by one. Without it a prompt of 128 to 512 tokens takes 10 to 15 % longer (56M parameters
+in bfloat16, one thread). Only for float32 rows on a CPU with AMX; needs numba.
 """
-
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-# mypy: disable-error-code="call-arg, var-annotated"
 
 from __future__ import annotations
 
@@ -16,12 +14,21 @@ from numba import carray, njit  # type: ignore[attr-defined]
 
 from ..jit.addresses import bare, floats, hold, record, records
 from ..jit.addresses import words as shorts
-from ..jit.amx import BYTES, DEPTH, ROWS, begin, end, round_both, split_both
+from ..jit.amx import BYTES, DEPTH, ROWS, begin, end
 from ..jit.attention_lanes import few
-from ..jit.gates import gated
-from ..jit.norms import scale_of
+from ..jit.rows import gated, scale_of
 from ..jit.vectors import load, spread, times
-from .bf16x3 import LANES, TILE, add_up, aligned, num_sums, rows_at_once, sums_of, unpack
+from .bf16x3 import (
+    LANES,
+    TILE,
+    add_up,
+    aligned,
+    num_sums,
+    rows_at_once,
+    store_terms,
+    sums_of,
+    unpack,
+)
 from .entries import MATRIX
 
 # Addresses of a norm's weight [depth], the MATRIX after it, and the last one, after the gates.
@@ -86,19 +93,10 @@ def _pack_normed(x, used, norm_weight, eps, row_terms, words, packed):
                 first = times(times(load(x, at + i, few()), scale), load(norm_weight, i, few()))
                 second = times(load(x, at + i + ROWS, few()), scale)
                 second = times(second, load(norm_weight, i + ROWS, few()))
-                _store_terms(first, second, row_terms, words, to)
+                store_terms(first, second, row_terms, words, to)
             else:
-                _store_terms(few(), few(), row_terms, words, to)
+                store_terms(few(), few(), row_terms, words, to)
             to += row_terms * TILE
-
-
-@_compiled
-def _store_terms(first, second, row_terms, words, to):
-    """Split two vectors into so many terms."""
-    if row_terms == 1:
-        round_both(first, second, words, to)
-    else:
-        split_both(first, second, words, to, TILE)
 
 
 @_compiled
@@ -130,7 +128,7 @@ def _pack_gated(sums, start, stride, used, gates, to, of_steps):
             for _ in range(ROWS):
                 first = _gated_some(sums, source, stride)
                 second = _gated_some(sums, source + ROWS * ROWS, stride)
-                _store_terms(first, second, row_terms, gates, target)
+                store_terms(first, second, row_terms, gates, target)
                 target += DEPTH
                 source += ROWS
 

@@ -3,11 +3,9 @@ loops.
 
 Queries, keys and values are integers times their row's unit, and so are the softmax weights of a
 block, which include the units of values. All sums of products are exact, so that a token gets the
-same numbers in any batch. Only for float32 on a CPU; needs numba.
+same numbers in any batch. By `extend_attention` a prompt of 1,024 tokens takes 11 % longer, and 512
+tokens after 4,096 others 38 % (56M parameters, one thread). Only for float32 on a CPU; needs numba.
 """
-
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-# mypy: disable-error-code="call-arg, var-annotated"
 
 from __future__ import annotations
 

@@ -7,9 +7,6 @@ bfloat16 numbers, and sums are the same in any order. Eight of the nine products
 float32's precision in rows whose numbers are of like size. Tile numbers are literals. Needs numba.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-# mypy: disable-error-code="call-arg"
-
 from __future__ import annotations
 
 import functools
@@ -21,7 +18,7 @@ from numba.extending import intrinsic
 
 from ..jit import amx
 from ..jit.features import has
-from ..jit.vectors import Vector
+from ..jit.vectors import Vector, address_in, folded
 
 LIMBS = 3
 NUM_PRODUCTS = 4  # orders of magnitude of products of limbs, each summed by itself
@@ -31,7 +28,7 @@ TILE = amx.ROWS * DEPTH // 4  # float32 numbers in as many bytes as one limb of 
 MAX_SIGNED = 127.0 * 256**2  # the integer of a row's greatest number
 MAX_UNSIGNED = 255.0 * 256**2  # the same for non-negative numbers
 UNIT = 256.0**2  # of sums, where that of both rows is 1
-_BYTE, _SHORT, _INT, _LONG = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+_SHORT, _INT = ir.IntType(16), ir.IntType(32)
 _FLOATS, _INTS = ir.VectorType(ir.FloatType(), LANES), ir.VectorType(_INT, LANES)
 _SIZE = 0x7FFFFFFF  # the bits of a float32 number but for its sign
 _CURRENT = 4  # rounding: to the nearest integer
@@ -46,25 +43,9 @@ def can_multiply() -> bool:
     return has("amxint8") and amx.can_multiply()
 
 
-def _instruction(name: str) -> Any:
-    @intrinsic(prefer_literal=True)
-    def multiply(typing, sums, left, right):
-        def emit(context, builder, signature, args):
-            kind = ir.FunctionType(ir.VoidType(), [_BYTE] * 3)
-            function = builder.module.declare_intrinsic(f"llvm.x86.{name}", [], kind)
-            builder.call(
-                function, [ir.Constant(_BYTE, tile.literal_value) for tile in signature.args]
-            )
-            return context.get_dummy_value()
-
-        return types.void(sums, left, right), emit
-
-    return multiply
-
-
 # A tile of sums [16, 16] += left [16, 64] times right [16, 16, 4], the limbs of each column in
 # groups of four. Limbs are signed, but for the right ones of the second function.
-add_product, add_product_unsigned = _instruction("tdpbssd"), _instruction("tdpbsud")
+add_product, add_product_unsigned = amx.product("tdpbssd"), amx.product("tdpbsud")
 
 
 def _storing(is_signed: bool) -> Any:
@@ -74,7 +55,7 @@ def _storing(is_signed: bool) -> Any:
             *numbers, array, to, stride = args
             ints = [_rounded(builder, x) for x in numbers]
             for limb in _limbs(builder, ints, is_signed):
-                pointer = _pointer(context, builder, signature.args[4], array, to)
+                pointer = address_in(context, builder, signature.args[4], array, to, _INTS)
                 builder.store(limb, pointer, align=4)
                 to = builder.add(to, stride)
             return context.get_dummy_value()
@@ -99,7 +80,7 @@ def combine_sums(typing, array, at, stride):
         array, at, stride = args
         sums = []
         for _ in range(NUM_PRODUCTS):
-            pointer = _pointer(context, builder, signature.args[0], array, at)
+            pointer = address_in(context, builder, signature.args[0], array, at, _INTS)
             sums.append(builder.load(pointer, align=4))
             at = builder.add(at, stride)
         low = builder.add(sums[2], builder.ashr(sums[3], _filled(8)))
@@ -118,9 +99,7 @@ def larger_magnitude(typing, x, y):
 
     def emit(context, builder, signature, args):
         x, y = (builder.bitcast(number, _INTS) for number in args)
-        y = builder.and_(y, _filled(_SIZE))
-        larger = builder.select(builder.icmp_unsigned(">", y, x), y, x)
-        return builder.bitcast(larger, _FLOATS)
+        return builder.bitcast(_larger(builder, x, builder.and_(y, _filled(_SIZE))), _FLOATS)
 
     return x(x, x), emit
 
@@ -130,15 +109,7 @@ def largest_magnitude(typing, x):
     """The largest of a vector's non-negative numbers, as `larger_magnitude` has it."""
 
     def emit(context, builder, signature, args):
-        x, size = builder.bitcast(args[0], _INTS), LANES
-        while size > 1:
-            size //= 2
-            kind = ir.VectorType(_INT, size)
-            halves = (ir.Constant(kind, [at + i for i in range(size)]) for at in (0, size))
-            none = ir.Constant(x.type, ir.Undefined)
-            x, y = (builder.shuffle_vector(x, none, half) for half in halves)
-            x = builder.select(builder.icmp_unsigned(">", y, x), y, x)
-        number = builder.extract_element(x, ir.Constant(_INT, 0))
+        number = folded(builder, builder.bitcast(args[0], _INTS), _larger)
         return builder.bitcast(number, ir.FloatType())
 
     return types.float32(x), emit
@@ -192,6 +163,10 @@ def store_sums(sums, to):
     amx.write(4, sums, to + 3 * TILE, amx.BYTES)
 
 
+def _larger(builder, x, y):
+    return builder.select(builder.icmp_unsigned(">", y, x), y, x)
+
+
 def _rounded(builder, x):
     """To integers."""
     kind = ir.FunctionType(_INTS, [_FLOATS, _INTS, _SHORT, _INT])
@@ -228,8 +203,3 @@ def _limbs(builder, ints, is_signed):
 
 def _filled(value):
     return ir.Constant(_INTS, [value] * LANES)
-
-
-def _pointer(context, builder, kind, array, at):
-    data = context.make_array(kind)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [at]), _INTS.as_pointer())

@@ -5,8 +5,6 @@ registers. A sum adds up its products in the order of depth at every height, so 
 bits from each of them. Needs numba.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -17,11 +15,11 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from ..jit.vectors import fused, prefetch, spread_lanes, stored_kind, widened
+
 CHUNK = 8  # adjacent numbers of a row in packed rows
 _LINE = 64  # bytes of a cache line
-_FLOAT, _INT, _LONG = ir.FloatType(), ir.IntType(32), ir.IntType(64)
-_SHORT, _BYTES = ir.IntType(16), ir.IntType(8).as_pointer()
-_FUSED = ("contract",)  # a product and a sum may be rounded once
+_FLOAT, _SHORT, _LONG = ir.FloatType(), ir.IntType(16), ir.IntType(64)
 _FIRST, _SECOND = 3, 2  # caches, as llvm.prefetch numbers them
 
 
@@ -70,7 +68,7 @@ def microkernel(shapes: Mapping[int, Shape], lanes: int, near: int) -> Any:
                 block = builder.append_basic_block(f"tile.{height}")
                 switch.add_case(ir.Constant(_LONG, height), block)
                 builder.position_at_end(block)
-                tile = _Tile(builder, height, shape, lanes, near)
+                tile = _Tile(builder, height, shape, lanes, near, signature.args[3].dtype)
                 tile.prefetch(pointers(7, 8, 5, num), args[9], args[6])
                 tile.add_up(pointers(1, 2, 2, 1)[0], pointers(3, 4, 5, num), args[6])
                 tile.store(pointers(10, 11, 12, num), args[13])
@@ -88,9 +86,11 @@ def microkernel(shapes: Mapping[int, Shape], lanes: int, near: int) -> Any:
 class _Tile:
     """Emits the loop of one height."""
 
-    def __init__(self, builder: Any, height: int, shape: Shape, lanes: int, near: int) -> None:
+    def __init__(
+        self, builder: Any, height: int, shape: Shape, lanes: int, near: int, stored: Any
+    ) -> None:
         self._builder, self._height, self._lanes = builder, height, lanes
-        self._streams, self._near = shape.streams, near
+        self._streams, self._near, self._stored = shape.streams, near, stored
         self._kind = ir.VectorType(_FLOAT, lanes)
         self._zeros = ir.Constant(self._kind, [0.0] * lanes)
         self._sums = [
@@ -154,9 +154,8 @@ class _Tile:
         for i in range(self._height):
             number = builder.load(builder.gep(rows, [ir.Constant(_LONG, i * CHUNK + d)]))
             for sums, x in zip(self._sums, columns, strict=True):
-                product = builder.fmul(self._spread(number), x, flags=_FUSED)
-                total = builder.fadd(builder.load(sums[i]), product, flags=_FUSED)
-                builder.store(total, sums[i])
+                number_lanes = spread_lanes(builder, number, self._kind)
+                builder.store(fused(builder, builder.load(sums[i]), number_lanes, x), sums[i])
 
     def _prefetch_near(self, weights: Any, d: int) -> None:
         """What these panels have some rows after row d."""
@@ -164,7 +163,8 @@ class _Tile:
         for i in range(lines if self._near and d % every == 0 else 0):
             for panel in weights:
                 at = (d + self._near) * self._lanes + i * self._lanes // lines
-                self._fetch(self._builder.gep(panel, [ir.Constant(_LONG, at)]), _FIRST)
+                pointer = self._builder.gep(panel, [ir.Constant(_LONG, at)])
+                prefetch(self._builder, pointer, _FIRST)
 
     def _prefetch_far(self, d: int) -> None:
         """As many lines as a row of a panel has; streams alternate."""
@@ -174,7 +174,7 @@ class _Tile:
             for addresses in self._prefetched:
                 prefetched = addresses[(d // every * lines + i) % self._streams]
                 pointer = builder.load(prefetched)
-                self._fetch(pointer, _SECOND)
+                prefetch(builder, pointer, _SECOND)
                 builder.store(builder.gep(pointer, [self._step]), prefetched)
 
     def _lines(self, pointer: Any) -> tuple[int, int]:
@@ -184,25 +184,8 @@ class _Tile:
 
     def _columns(self, panel: Any, d: int) -> Any:
         """A row of a panel, as float32."""
-        builder, lanes = self._builder, self._lanes
-        pointer = builder.gep(panel, [ir.Constant(_LONG, d * lanes)])
-        if pointer.type.pointee != _SHORT:
-            return builder.load(builder.bitcast(pointer, self._kind.as_pointer()), align=4)
-        shorts, ints = ir.VectorType(_SHORT, lanes), ir.VectorType(_INT, lanes)
-        bits = builder.load(builder.bitcast(pointer, shorts.as_pointer()), align=2)
-        bits = builder.shl(builder.zext(bits, ints), ir.Constant(ints, [16] * lanes))
-        return builder.bitcast(bits, self._kind)
-
-    def _spread(self, number: Any) -> Any:
-        builder, none = self._builder, ir.Constant(self._kind, ir.Undefined)
-        first = builder.insert_element(none, number, ir.Constant(_INT, 0))
-        indices = ir.Constant(ir.VectorType(_INT, self._lanes), [0] * self._lanes)
-        return builder.shuffle_vector(first, none, indices)
-
-    def _fetch(self, pointer: Any, cache: int) -> None:
-        """Prefetch a line that is going to be read."""
-        builder = self._builder
-        kind = ir.FunctionType(ir.VoidType(), [_BYTES, _INT, _INT, _INT])
-        function = builder.module.declare_intrinsic("llvm.prefetch", [_BYTES], kind)
-        settings = [ir.Constant(_INT, setting) for setting in (0, cache, 1)]  # for reading, of data
-        builder.call(function, [builder.bitcast(pointer, _BYTES), *settings])
+        builder, dtype = self._builder, self._stored
+        stored = stored_kind(dtype, self._lanes)
+        pointer = builder.gep(panel, [ir.Constant(_LONG, d * self._lanes)])
+        row = builder.load(builder.bitcast(pointer, stored.as_pointer()), align=2)
+        return widened(builder, row, dtype)

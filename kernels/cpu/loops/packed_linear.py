@@ -6,9 +6,6 @@ of about the same height, see `microkernels`. Every sum goes in the order of its
 block, however many rows there are. Only for float32 rows on a CPU; needs numba.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-# mypy: disable-error-code="call-arg, var-annotated"
-
 from __future__ import annotations
 
 import numpy as np

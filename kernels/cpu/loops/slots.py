@@ -1,18 +1,15 @@
 """Writes new keys and values into their slots: a compiled loop. The pool holds float32 numbers, or
-the bits of bfloat16 ones. Only on a CPU; needs numba."""
-
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-# mypy: disable-error-code="call-arg"
+the bits of bfloat16 or float16 ones. Only on a CPU; needs numba."""
 
 from __future__ import annotations
 
 from ..jit.attention_lanes import FEW, few
-from ..jit.vectors import fetch, load, single, spread, store
+from ..jit.vectors import STORED, fetch, load, single, spread, store
 
 _SOON = 4  # how many tokens ahead slots are prefetched
 SIGNATURES = {
-    "float32": "void(float32[:, :, ::1], int64[::1], float32[:, :, :])",
-    "bfloat16": "void(uint16[:, :, ::1], int64[::1], float32[:, :, :])",
+    name: f"void({stored}[:, :, ::1], int64[::1], float32[:, :, :])"
+    for name, stored in STORED.items()
 }
 
 

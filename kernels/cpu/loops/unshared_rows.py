@@ -1,8 +1,6 @@
 """Plans which keys each sequence reads in a decode step in which no sequences share a prefix: a
 compiled loop. Numpy operators take several times as long. Needs numba."""
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-
 from __future__ import annotations
 
 SIGNATURE = (

@@ -26,10 +26,8 @@ class Masker:
     compiled when it is made."""
 
     def __init__(self) -> None:
-        self._apply_mask, self._argmax = (
-            compiled(_apply_mask, _APPLY_MASK),
-            compiled(_argmax, _ARGMAX),
-        )
+        self._apply_mask = compiled(_apply_mask, _APPLY_MASK)
+        self._argmax = compiled(_argmax, _ARGMAX)
 
     def apply(self, logits: Floats, bits: Ints) -> Floats:
         """The logits whose bit is set, and -inf for the others."""

@@ -30,8 +30,7 @@ class Filters(NamedTuple):
 
 
 class CompiledSampler:
-    """Samples tokens; its loops are compiled when it is made, and those that give intermediate
-    results when they are called."""
+    """Samples tokens; its loops are compiled when it is made."""
 
     def __init__(self) -> None:
         from . import sampler
@@ -65,28 +64,6 @@ class CompiledSampler:
         kept = counts, filters.top_ps, filters.min_ps
         self._sample(logits, _scales(temperatures), *kept, numbers, has_holes, tokens)
         return tokens
-
-    def weights(self, logits: Floats, temperatures: Doubles) -> Floats:
-        """Probabilities up to a factor: the most probable token of a row has 1. Padded with zeros:
-        [N, more than the vocabulary]."""
-        from . import sampler
-
-        num_rows, size = logits.shape
-        width = -(-size // sampler.BLOCK) * sampler.BLOCK + sampler.SPARE
-        weights = np.empty((num_rows, width), np.float32)
-        weigh = compiled(sampler.weigh, sampler.WEIGH, is_reordered=False)
-        weigh(logits, _scales(temperatures), weights)
-        return weights
-
-    def floors(self, weights: Floats, size: int, filters: Filters) -> Floats:
-        """[N] the least weight that each row's filters keep, of such weights. size: of the
-        vocabulary."""
-        from . import sampler
-
-        floors, counts = np.empty(len(weights), np.float32), _counts(filters, size)
-        find = compiled(sampler.floors, sampler.FLOORS, is_reordered=False)
-        find(weights, size, counts, filters.top_ps, filters.min_ps, floors)
-        return floors
 
 
 @functools.cache

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..launch import Launch, is_upcast, power_of_two
-from .softmax import online_softmax_step
+from .softmax import online_softmax_step, store_result
 
 KEYS = 64
 MIN_ROWS = 16  # of a product on tensor cores
@@ -85,47 +85,26 @@ def _attend_decode(
     if IS_UPCAST:
         queries = queries.to(tl.float32)
     row_max = tl.full([ROWS], -float("inf"), tl.float32)
-    row_sum = tl.zeros([ROWS], tl.float32)
-    acc = tl.zeros([ROWS, WIDTH], tl.float32)
+    state = row_max, tl.zeros([ROWS], tl.float32), tl.zeros([ROWS, WIDTH], tl.float32)
     head_kv = kv + head.to(tl.int64) * kv_head
     slots += tl.load(bases + row)
-
+    of_kv = head_kv, slots, columns, is_column, kv_value, kv_slot
+    of_scores = scale, softcap
     for at in range(start, stop, KEYS):
         position = at + offsets
         is_key = position < stop
-        row_max, row_sum, acc = online_softmax_step(
-            queries,
-            head_kv,
-            slots,
-            position,
-            is_key,
-            is_key[None, :],
-            columns,
-            is_column,
-            scale,
-            softcap,
-            kv_value,
-            kv_slot,
-            row_max,
-            row_sum,
-            acc,
-            HAS_SOFTCAP,
-            True,
-            IS_UPCAST,
+        state = online_softmax_step(
+            queries, of_kv, position, is_key, is_key[None, :], of_scores, state, HAS_SOFTCAP, True
         )
 
-    is_some = start < stop
-    level = split.to(tl.int64)
-    result = acc / tl.where(row_sum == 0.0, 1.0, row_sum)[:, None]
-    tl.store(
-        out + level * out_level + token * out_token + heads[:, None] * out_head + columns[None, :],
-        result.to(out.dtype.element_ty),
-        mask=is_element & is_some,
-    )
-    tl.store(
+    level, is_some = split.to(tl.int64), start < stop
+    out += level * out_level + token * out_token
+    store_result(
+        out + heads[:, None] * out_head + columns[None, :],
         lse + level * lse_level + token * lse_token + heads,
-        tl.where(is_some, row_max + tl.log2(tl.where(row_sum == 0.0, 1.0, row_sum)), -float("inf")),
-        mask=is_row,
+        state,
+        is_element & is_some,
+        is_row,
     )
 
 

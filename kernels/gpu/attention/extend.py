@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..launch import Launch, is_upcast, power_of_two
-from .softmax import online_softmax_step
+from .softmax import online_softmax_step, store_result
 
 ROWS, KEYS = 128, 64
 FULL_ROWS, FULL_KEYS = 16, 32  # in float32, which has no tensor cores and twice the registers
@@ -126,73 +126,33 @@ def _attend_extend(
     full = full // KEYS * KEYS
 
     row_max = tl.full([ROWS], -float("inf"), tl.float32)
-    row_sum = tl.zeros([ROWS], tl.float32)
-    acc = tl.zeros([ROWS, WIDTH], tl.float32)
+    state = row_max, tl.zeros([ROWS], tl.float32), tl.zeros([ROWS, WIDTH], tl.float32)
     head_kv = kv + head.to(tl.int64) * kv_head
+    of_kv = head_kv, slots, columns, is_column, kv_value, kv_slot
+    of_scores = scale, softcap
     for at in range(start, full, KEYS):
         position = at + offsets
-        row_max, row_sum, acc = online_softmax_step(
-            queries,
-            head_kv,
-            slots,
-            position,
-            position < length,
-            position < length,
-            columns,
-            is_column,
-            scale,
-            softcap,
-            kv_value,
-            kv_slot,
-            row_max,
-            row_sum,
-            acc,
-            HAS_SOFTCAP,
-            False,
-            IS_UPCAST,
+        is_key = position < length
+        state = online_softmax_step(
+            queries, of_kv, position, is_key, is_key, of_scores, state, HAS_SOFTCAP, False
         )
     for at in range(full, stop, KEYS):
         position = at + offsets
         is_visible = position[None, :] < num_visible[:, None]
         if HAS_WINDOW:
             is_visible = is_visible & (position[None, :] >= num_visible[:, None] - window)
-        row_max, row_sum, acc = online_softmax_step(
-            queries,
-            head_kv,
-            slots,
-            position,
-            (position >= low) & (position < stop),
-            is_visible,
-            columns,
-            is_column,
-            scale,
-            softcap,
-            kv_value,
-            kv_slot,
-            row_max,
-            row_sum,
-            acc,
-            HAS_SOFTCAP,
-            True,
-            IS_UPCAST,
+        is_key = (position >= low) & (position < stop)
+        state = online_softmax_step(
+            queries, of_kv, position, is_key, is_visible, of_scores, state, HAS_SOFTCAP, True
         )
 
-    result = acc / tl.where(row_sum == 0.0, 1.0, row_sum)[:, None]
-    tl.store(
-        out
-        + level * out_level
-        + token[:, None] * out_token
-        + heads[:, None] * out_head
-        + columns[None, :],
-        result.to(out.dtype.element_ty),
-        mask=is_element,
-    )
-    tl.store(
+    out += level * out_level + token[:, None] * out_token
+    store_result(
+        out + heads[:, None] * out_head + columns[None, :],
         lse + level * lse_level + token * lse_token + heads,
-        tl.where(
-            row_sum == 0.0, -float("inf"), row_max + tl.log2(tl.where(row_sum == 0.0, 1.0, row_sum))
-        ),
-        mask=is_row,
+        state,
+        is_element,
+        is_row,
     )
 
 

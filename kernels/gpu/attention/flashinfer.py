@@ -108,43 +108,26 @@ class FlashInferAttention:
         return out.index_copy_(0, plan.roots.tokens, merged)
 
     def _prepare(self, plan: Plan, scale: float, softcap: float | None) -> None:
-        own = plan.own
-        if _is_decode(own):
-            self._decode.plan(
-                _offsets(own.lengths),
-                own.slots,
-                torch.ones(len(own.lengths), dtype=torch.int32),
+        wrapper = self._decode if _is_decode(plan.own) else self._prefill
+        batches = [(wrapper, plan.own, plan.window)]
+        batches += [(self._shared, plan.roots, -1)] if plan.roots is not None else []
+        for wrapper, batch, window in batches:
+            of_queries = () if wrapper is self._decode else (_offsets(batch.counts),)
+            wrapper.plan(
+                *of_queries,
+                _offsets(batch.lengths),
+                batch.slots,
+                torch.ones(len(batch.lengths), dtype=torch.int32),
                 *self._sizes,
                 1,
-                window_left=plan.window,
+                **({} if wrapper is self._decode else {"causal": batch.is_causal}),
+                window_left=window,
                 logits_soft_cap=softcap,
                 q_data_type=self._dtype,
                 kv_data_type=self._dtype,
                 sm_scale=scale,
             )
-        else:
-            self._plan_rows(self._prefill, own, plan.window, scale, softcap)
-        if plan.roots is not None:
-            self._plan_rows(self._shared, plan.roots, -1, scale, softcap)
         plan.planned = scale, softcap
-
-    def _plan_rows(
-        self, wrapper: Any, batch: _Batch, window: int, scale: float, softcap: float | None
-    ) -> None:
-        wrapper.plan(
-            _offsets(batch.counts),
-            _offsets(batch.lengths),
-            batch.slots,
-            torch.ones(len(batch.lengths), dtype=torch.int32),
-            *self._sizes,
-            1,
-            causal=batch.is_causal,
-            window_left=window,
-            logits_soft_cap=softcap,
-            q_data_type=self._dtype,
-            kv_data_type=self._dtype,
-            sm_scale=scale,
-        )
 
     def _roots(self, past: Past, offsets: Ints) -> _Batch | None:
         """Shared roots of decode tokens, at most the outermost of each; moves their offsets."""

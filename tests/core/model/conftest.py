@@ -95,7 +95,7 @@ class Machine:
         self.pool = KVPool(model.config, NUM_SLOTS, model.dtype, model.device, ranks)
         for layer in self.pool.layers:
             layer.fill_(torch.nan)
-        self.attention = CpuAttention(NUM_SLOTS, ranks.part(model.config.num_kv_heads), model.dtype)
+        self.attention = CpuAttention(model.dtype)
 
     @torch.inference_mode()
     def logits(self, batch: Batch) -> list[torch.Tensor]:

@@ -124,7 +124,7 @@ def test_evenly_spaced_slots_are_read_where_they_are(step: int) -> None:
 def test_windows_that_begin_at_different_keys_share_nothing_and_are_right() -> None:
     rng = np.random.default_rng(5)
     past = forest(rng, [[300, s] for s in range(6)], [1] * 6, True)
-    attention = CpuAttention(NUM_SLOTS, 2, torch.bfloat16)
+    attention = CpuAttention(torch.bfloat16)
     kv, q = poisoned(rng, past, 2, 64), queries(rng, past, 4, 64)
     found = attention.attend(q, kv, attention.plan(past, 128), 0.125)
     assert_near(found, wanted_of(q, kv, past, 0.125, 128))

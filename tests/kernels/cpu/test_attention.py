@@ -8,9 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forkroot.kernels.cpu.attention import decode
 from forkroot.kernels.cpu.attention.attention import CpuAttention
 from forkroot.kernels.cpu.attention.decode import DecodeAttention, slot_writer
 from forkroot.kernels.cpu.work_items import AttentionOutput, ScoreMod
+from forkroot.kernels.devices import Pool, attention_for
 from forkroot.kernels.interface import Attention, Past
 from forkroot.kernels.plain import PlainAttention
 from forkroot.kernels.reference import attend
@@ -83,8 +85,8 @@ def poison_what_nobody_sees(kv: torch.Tensor, past: Past, window: int) -> None:
     kv[:, :, sorted(read - seen)] = torch.nan
 
 
-def on_cpu(kv_heads: int, is_compiled: bool = True) -> CpuAttention:
-    return CpuAttention(NUM_SLOTS, kv_heads, torch.float32, is_compiled)
+def on_cpu() -> CpuAttention:
+    return CpuAttention(torch.float32)
 
 
 pieces = st.lists(st.sampled_from([1, 2, 7, 70, 800]), max_size=2)
@@ -96,15 +98,14 @@ sequences = st.lists(st.tuples(pieces, st.sampled_from([1, 1, 1, 2, 5, 16, 17, 4
     sequences.filter(lambda s: len(s) <= 9),
     st.booleans(),
     st.sampled_from([1, 2, 4]),
-    st.booleans(),
 )
 def test_work_items_add_up_to_plain_attention(
-    sequences: list[tuple[list[int], int]], is_adjacent: bool, kv_heads: int, is_compiled: bool
+    sequences: list[tuple[list[int], int]], is_adjacent: bool, kv_heads: int
 ) -> None:
     rng = np.random.default_rng(len(sequences))
     lengths, news = [list(s[0]) for s in sequences], [s[1] for s in sequences]
     past = forest(rng, lengths, news, is_adjacent)
-    assert difference(rng, past, 4, kv_heads, on_cpu(kv_heads, is_compiled)) < 2e-6
+    assert difference(rng, past, 4, kv_heads, on_cpu()) < 2e-6
     plain = PlainAttention(torch.device("cpu"))
     assert difference(rng, past, 4, kv_heads, plain) < 2e-6
 
@@ -116,7 +117,6 @@ def test_work_items_add_up_to_plain_attention(
     st.sampled_from([1, 2, 4]),
     st.sampled_from([1, 5, 64, 300, 3000]),
     st.sampled_from([None, 2.0]),
-    st.booleans(),
 )
 def test_windows_and_softcaps_are_those_of_plain_attention(
     sequences: list[tuple[list[int], int]],
@@ -124,12 +124,11 @@ def test_windows_and_softcaps_are_those_of_plain_attention(
     kv_heads: int,
     window: int,
     softcap: float | None,
-    is_compiled: bool,
 ) -> None:
     rng = np.random.default_rng(len(sequences))
     lengths, news = [list(s[0]) for s in sequences], [s[1] for s in sequences]
     past = forest(rng, lengths, news, is_adjacent)
-    ours = on_cpu(kv_heads, is_compiled)
+    ours = on_cpu()
     assert difference(rng, past, 4, kv_heads, ours, window, softcap) < 2e-6
     plain = PlainAttention(torch.device("cpu"))
     assert difference(rng, past, 4, kv_heads, plain, window, softcap) < 2e-6
@@ -139,15 +138,15 @@ def test_windows_and_softcaps_are_those_of_plain_attention(
 def test_a_long_extend_under_a_window_is_split_into_blocks(softcap: float | None) -> None:
     rng = np.random.default_rng(5)
     past = forest(rng, [[900], [20], []], [300, 1, 700], True)
-    assert difference(rng, past, 4, 2, on_cpu(2), 200, softcap) < 2e-6
+    assert difference(rng, past, 4, 2, on_cpu(), 200, softcap) < 2e-6
 
 
 def test_branches_share_what_their_windows_have_in_common() -> None:
     rng = np.random.default_rng(6)
     past = forest(rng, [[1200, 10 + s, 20 - s] for s in range(12)], [1] * 12, False)
-    plan = on_cpu(2).plan(past, 1000)
+    plan = on_cpu().plan(past, 1000)
     assert [int(item.ends[0]) for item in plan.runs] == [969]
-    assert difference(rng, past, 4, 2, on_cpu(2), 1000) < 2e-6
+    assert difference(rng, past, 4, 2, on_cpu(), 1000) < 2e-6
 
 
 @pytest.mark.parametrize("is_adjacent", [True, False])
@@ -159,17 +158,13 @@ def test_branches_of_branches_are_read_once(news: list[int], is_adjacent: bool) 
     runs = list(find_runs(past))
     assert [len(run.sequences) for run in runs] == [12, 6, 6]
     assert [run.end - run.start for run in runs[:1]] == [400]
-    assert difference(rng, past, 4, 2, on_cpu(2)) < 2e-6
+    assert difference(rng, past, 4, 2, on_cpu()) < 2e-6
 
 
-def test_many_uneven_sequences_need_little_padding() -> None:
+def test_many_uneven_sequences_match_plain_attention() -> None:
     rng = np.random.default_rng(2)
     past = forest(rng, [[3 + 17 * s] for s in range(24)] + [[700]], [1] * 25, False)
-    attention = on_cpu(2, is_compiled=False)
-    items = attention.plan(past).own
-    gathered = sum(len(item.index) for item in items if hasattr(item, "num_sequences")) // 4
-    assert gathered < 1.5 * (past.starts + 1).sum()
-    assert difference(rng, past, 4, 2, attention) < 2e-6
+    assert difference(rng, past, 4, 2, on_cpu()) < 2e-6
 
 
 @pytest.mark.parametrize("num_threads", [2, 3, 16])
@@ -177,7 +172,7 @@ def test_threads_share_decode_tokens(num_threads: int) -> None:
     rng = np.random.default_rng(7)
     past = forest(rng, [[2000], [1900], [1950], [1980], [1700]], [1] * 5, False)
     kv, q = pool(rng, past, 4), torch.randn(5, 8, DIM)
-    item = on_cpu(4).plan(past).own[0]
+    item = on_cpu().plan(past).own[0]
     alone, several = AttentionOutput.like(q), AttentionOutput.like(q)
     DecodeAttention(1).attend(q, kv, item, ScoreMod(0.5, None), alone)
     DecodeAttention(num_threads).attend(q, kv, item, ScoreMod(0.5, None), several)
@@ -201,7 +196,7 @@ def test_decode_matches_plain_attention(
     kv = torch.from_numpy(rng.standard_normal((2, kv_heads, NUM_SLOTS, dim), np.float32))
     every = rng.standard_normal((len(starts), kv_heads * group + 3, dim), np.float32)
     q = torch.from_numpy(every)[:, 1:-2]
-    attention = on_cpu(kv_heads)
+    attention = on_cpu()
     result = attention.attend(q, kv, attention.plan(past), dim**-0.5, softcap)
     assert (result - attend(q, kv, past, dim**-0.5, softcap=softcap)).abs().max() < 1e-5
 
@@ -212,7 +207,7 @@ def test_decode_gives_the_log_sum_exp_of_its_scores(scale: float, softcap: float
     rng = np.random.default_rng(8)
     past = forest(rng, [[150], [70]], [1, 1], False)
     kv, q = pool(rng, past, 2).round(), torch.randn(2, 4, DIM).round()
-    (item,), output = on_cpu(2).plan(past).own, AttentionOutput.like(q)
+    (item,), output = on_cpu().plan(past).own, AttentionOutput.like(q)
     DecodeAttention(1).attend(q, kv, item, ScoreMod(scale, softcap), output)
     for s in range(2):
         slots = past.table[past.rows[s], : past.starts[s] + 1].astype(np.int64)
@@ -231,25 +226,33 @@ def test_new_keys_and_values_are_written_to_their_slots() -> None:
     assert pool[:, [1, 2, 4, 5, 6, 8]].isnan().all()
 
 
+def test_pools_that_loops_cannot_read_get_plain_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    pools = [Pool(torch.device("cpu"), dtype, 9, 1, 8) for dtype in (torch.float16, torch.float32)]
+    assert [type(attention_for(pool)) for pool in pools] == [CpuAttention, CpuAttention]
+    monkeypatch.setattr(decode, "has", lambda *names: False)
+    assert [type(attention_for(pool)) for pool in pools] == [PlainAttention, CpuAttention]
+    monkeypatch.setattr(decode, "can_compile", lambda: False)
+    assert [type(attention_for(pool)) for pool in pools] == [PlainAttention, PlainAttention]
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_stays_near_the_plain_result(dtype: torch.dtype) -> None:
     rng = np.random.default_rng(3)
     past = forest(rng, [[600, 4 + s] for s in range(4)] + [[33]], [1, 1, 1, 20, 2], True)
     kv = pool(rng, past, 2, dtype)
     q = torch.from_numpy(rng.standard_normal((25, 4, DIM), np.float32)).to(dtype)
-    attention = CpuAttention(NUM_SLOTS, 2, dtype)
+    attention = CpuAttention(dtype)
     result = attention.attend(q, kv, attention.plan(past), DIM**-0.5)
     assert result.dtype == dtype
     assert (result - attend(q, kv, past, DIM**-0.5)).abs().max() < 0.03
 
 
-@pytest.mark.parametrize("is_compiled", [True, False])
-def test_a_sequence_with_nan_changes_no_other(is_compiled: bool) -> None:
+def test_a_sequence_with_nan_changes_no_other() -> None:
     rng = np.random.default_rng(4)
     past = forest(rng, [[600, 10 + s] for s in range(6)], [1, 1, 20, 1, 3, 1], True)
     kv = pool(rng, past, 2)
     kv[:, :, past.table[past.rows[3], 605]] = torch.nan
     q = torch.from_numpy(rng.standard_normal((27, 4, DIM), np.float32))
-    attention = on_cpu(2, is_compiled)
+    attention = on_cpu()
     is_bad = attention.attend(q, kv, attention.plan(past), DIM**-0.5).isnan().any(-1).any(-1)
     assert is_bad.nonzero().flatten().tolist() == [22]

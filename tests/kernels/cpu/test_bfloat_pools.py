@@ -105,7 +105,7 @@ def test_a_step_over_bfloat16_keys_matches_plain_attention(
     shared = 900 * is_shared // len(chunks)
     past = scattered(rng, starts, [length for _, length in chunks], shared)
     kv, q = poisoned(rng, past, kv_heads, dim), queries(rng, past, kv_heads * group, dim)
-    attention = CpuAttention(NUM_SLOTS, kv_heads, torch.bfloat16)
+    attention = CpuAttention(torch.bfloat16)
     result = attention.attend(q, kv, attention.plan(past, window), dim**-0.5, softcap)
     wanted = wanted_of(q, kv, past, dim**-0.5, window, softcap)
     assert result.dtype is torch.float32
@@ -118,7 +118,7 @@ def test_many_decode_tokens_read_a_shared_past_once_and_correctly() -> None:
     plan = plan_in_place(past)
     assert len(plan.runs) == 1
     kv, q = poisoned(rng, past, 2, 64), queries(rng, past, 4, 64)
-    found = CpuAttention(NUM_SLOTS, 2, torch.bfloat16).attend(q, kv, plan, 0.125)
+    found = CpuAttention(torch.bfloat16).attend(q, kv, plan, 0.125)
     assert_near(found, wanted_of(q, kv, past, 0.125))
 
 
@@ -127,7 +127,7 @@ def test_a_sequence_gets_the_same_bits_alone_and_beside_others_that_share_its_pa
     rng = np.random.default_rng(7)
     lens = [1] * 9 + [3, 20, 40]
     past = scattered(rng, [700 + 9 * i for i in range(len(lens))], lens, 690)
-    attention = CpuAttention(NUM_SLOTS, 2, torch.bfloat16)
+    attention = CpuAttention(torch.bfloat16)
     kv, q = poisoned(rng, past, 2, 64), queries(rng, past, 4, 64)
     together = attention.attend(q, kv, attention.plan(past), 0.125)
     first = 0
@@ -146,7 +146,7 @@ def test_a_few_tokens_get_the_bits_that_they_get_in_a_whole_prompt(num_new: int)
     rng = np.random.default_rng(8)
     whole, rest = scattered(rng, [0], [200], 0), 200 - num_new
     last = Past(whole.table, whole.rows, *np.array([[rest], [num_new]], np.int32))
-    attention = CpuAttention(NUM_SLOTS, 2, torch.bfloat16)
+    attention = CpuAttention(torch.bfloat16)
     kv, q = poisoned(rng, whole, 2, 64), queries(rng, whole, 4, 64)
     found = attention.attend(q[rest:], kv, attention.plan(last), 0.125)
     assert torch.equal(found, attention.attend(q, kv, attention.plan(whole), 0.125)[rest:])
@@ -155,7 +155,7 @@ def test_a_few_tokens_get_the_bits_that_they_get_in_a_whole_prompt(num_new: int)
 def assert_near(found: torch.Tensor, wanted: torch.Tensor) -> None:
     """All but a few weights, whose sums may be rounded to the other side, are the same."""
     differences = (found - wanted).abs() / wanted.abs().max()
-    assert differences.max() < 2**-8  # a weight near the middle may be rounded the other way
+    assert differences.max() < 2**-7  # a weight near the middle may be rounded the other way
     assert differences.mean() < 6e-5
 
 
@@ -233,7 +233,7 @@ def test_a_sequence_with_nan_changes_no_other() -> None:
     rng = np.random.default_rng(5)
     past = scattered(rng, [40, 40], [60, 45], 0)
     kv, q = poisoned(rng, past, 2, 64), queries(rng, past, 4, 64)
-    attention = CpuAttention(NUM_SLOTS, 2, torch.bfloat16)
+    attention = CpuAttention(torch.bfloat16)
     plan = attention.plan(past)
     clean = attention.attend(q, kv, plan, 0.125)
     kv[:, :, past.table[0, 99]] = torch.nan
@@ -244,12 +244,15 @@ def test_a_sequence_with_nan_changes_no_other() -> None:
 
 @pytest.mark.parametrize("dim", [1, 7, 64])
 @pytest.mark.parametrize("given", [torch.float32, torch.bfloat16])
-def test_what_is_written_is_rounded_to_the_nearest(dim: int, given: torch.dtype) -> None:
+@pytest.mark.parametrize("stored", [torch.bfloat16, torch.float16])
+def test_what_is_written_is_rounded_to_the_nearest(
+    dim: int, given: torch.dtype, stored: torch.dtype
+) -> None:
     random = torch.Generator().manual_seed(dim)
     kv = torch.randn(3, 5, dim, generator=random).to(given)[:, 1:]
     kv[1, 2, 0], kv[2, 0, 0] = torch.nan, torch.inf
-    pool = torch.zeros(4, 9, dim, dtype=torch.bfloat16)
-    slot_writer(torch.bfloat16)(pool, torch.tensor([7, 0, 3]), kv)
+    pool = torch.zeros(4, 9, dim, dtype=stored)
+    slot_writer(stored)(pool, torch.tensor([7, 0, 3]), kv)
     for token, slot in enumerate((7, 0, 3)):
-        assert torch.equal(pool[:, slot].nan_to_num(7), kv[token].bfloat16().nan_to_num(7))
+        assert torch.equal(pool[:, slot].nan_to_num(7), kv[token].to(stored).nan_to_num(7))
     assert not pool[:, [1, 2, 4, 5, 6, 8]].any()

@@ -87,7 +87,6 @@ chunks = st.lists(
     st.sampled_from([1, 6, 12, 40, 64]),
     st.sampled_from([None, 1, 20, 100]),
     st.sampled_from([None, 0.4, 30.0]),
-    st.booleans(),
 )
 def test_ragged_extends_match_plain_attention(
     chunks: list[tuple[int, int]],
@@ -96,12 +95,11 @@ def test_ragged_extends_match_plain_attention(
     dim: int,
     window: int | None,
     softcap: float | None,
-    is_compiled: bool,
 ) -> None:
     rng = np.random.default_rng(len(chunks))
     past = scattered(rng, [start for start, _ in chunks], [length for _, length in chunks])
     kv, q = poisoned(rng, past, kv_heads, dim), queries(rng, past, kv_heads * group, dim)
-    attention = CpuAttention(NUM_SLOTS, kv_heads, torch.float32, is_compiled)
+    attention = CpuAttention(torch.float32)
     result = attention.attend(q, kv, attention.plan(past, window), dim**-0.5, softcap)
     wanted = attend(q, kv, past, dim**-0.5, window, softcap)
     assert (result - wanted).abs().max() < 1e-5 * wanted.abs().max()
@@ -202,7 +200,7 @@ def test_wanted_tokens_get_the_same_bits_from_a_narrowed_plan(
     rng = np.random.default_rng(dim)
     past = scattered(rng, [70, 65, 130, 0, 90, 64], LENS)
     kv, q = poisoned(rng, past, 2, dim), queries(rng, past, 6, dim)
-    attention = CpuAttention(NUM_SLOTS, 2, torch.float32, True)
+    attention = CpuAttention(torch.float32)
     assert isinstance(attention, Narrowing)
     plan = attention.plan(past, window)
     less = attention.narrowed(plan, np.array(wanted, np.int64))

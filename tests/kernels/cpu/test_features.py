@@ -13,7 +13,7 @@ import torch
 from forkroot.kernels.cpu.jit import jit
 from forkroot.kernels.cpu.linear import half_precision, linear
 from forkroot.kernels.cpu.linear.half_precision import ConvertedLinear, OneDnnLinear
-from forkroot.kernels.cpu.linear.linear import LinearFactory, TorchLinear
+from forkroot.kernels.cpu.linear.linear import TorchLinear, linear_kernel
 
 NEEDED = "bf16 path needs the cpu support avx_ne_convert or avx512bw, avx512vl and avx512dq"
 
@@ -66,7 +66,7 @@ def test_half_precision_is_multiplied_in_float32_without_instructions_for_it(
     random = torch.Generator().manual_seed(1)
     weight = torch.randn(70, 40, generator=random).to(dtype)
     x, total = (torch.randn(9, size, generator=random).to(dtype) for size in (40, 70))
-    product = LinearFactory().of(weight)
+    product = linear_kernel(weight)
     assert isinstance(product, ConvertedLinear)
     wanted = (x.double() @ weight.double().T).to(dtype)
     assert torch.allclose(product(x), wanted, rtol=torch.finfo(dtype).eps, atol=1e-5)
@@ -75,17 +75,11 @@ def test_half_precision_is_multiplied_in_float32_without_instructions_for_it(
     assert torch.allclose(total, wanted, rtol=torch.finfo(dtype).eps, atol=1e-5)
 
 
-def test_a_matrix_of_float32_is_multiplied_by_torch_where_onednn_refuses_it(
+def test_a_matrix_of_float32_is_multiplied_by_torch_where_loops_cannot_be_compiled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refuse(self: OneDnnLinear, weight: torch.Tensor) -> None:
-        raise RuntimeError(NEEDED)
-
     monkeypatch.setattr(linear, "can_compile", lambda: False)
-    monkeypatch.setattr(OneDnnLinear, "__init__", refuse)
-    half_precision.can_pack.cache_clear()
-    assert isinstance(LinearFactory().of(torch.ones(5, 3)), TorchLinear)
-    half_precision.can_pack.cache_clear()
+    assert isinstance(linear_kernel(torch.ones(5, 3)), TorchLinear)
 
 
 def test_onednn_is_not_used_where_what_it_multiplies_is_wrong(

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 
 pytest.importorskip("numba")
 
+from forkroot.kernels.backend import LinearKernel
 from forkroot.kernels.cpu.jit import amx
 from forkroot.kernels.cpu.linear import linear
 from forkroot.kernels.cpu.linear.half_precision import can_pack
 from forkroot.kernels.cpu.linear.linear import (
     Bf16Linear,
     Bf16x3Linear,
-    Layout,
-    LinearFactory,
     OneDnnLinear,
     PackedBf16Linear,
     PackedLinear,
     TorchLinear,
+    linear_kernel,
     row_dtype,
 )
 
@@ -49,7 +51,7 @@ PACKED = [
     ],
 )
 def test_a_layout_multiplies_and_adds(
-    layout: Layout, rows: int, dtype: torch.dtype, tolerance: float
+    layout: Callable[[torch.Tensor], LinearKernel], rows: int, dtype: torch.dtype, tolerance: float
 ) -> None:
     random = torch.Generator().manual_seed(rows)
     weight = torch.randn(70, 40, generator=random).to(dtype)
@@ -64,9 +66,8 @@ def test_a_layout_multiplies_and_adds(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_the_chosen_layout_is_remembered_and_right(dtype: torch.dtype) -> None:
-    factory = LinearFactory()
-    first, second = (factory.of(torch.full((8, 4), value, dtype=dtype)) for value in (1.0, 2.0))
+def test_the_chosen_kernel_is_right_for_each_dtype(dtype: torch.dtype) -> None:
+    first, second = (linear_kernel(torch.full((8, 4), value, dtype=dtype)) for value in (1.0, 2.0))
     assert type(first) is type(second)
     of_rows = row_dtype(dtype, torch.device("cpu"))
     x = torch.ones(2, 4, dtype=of_rows)
@@ -180,10 +181,9 @@ def test_bf16x3_of_small_and_large_numbers(size: float) -> None:
 def test_only_weights_of_half_precision_are_split_into_bf16_terms() -> None:
     random = torch.Generator().manual_seed(5)
     weight = torch.randn(90, 33, generator=random)
-    factory = LinearFactory()
     for stored in (torch.bfloat16, torch.float16):
-        assert isinstance(factory.of(weight.to(stored).float()), Bf16x3Linear)
-    assert not isinstance(factory.of(weight), Bf16x3Linear | PackedBf16Linear)
+        assert isinstance(linear_kernel(weight.to(stored).float()), Bf16x3Linear)
+    assert not isinstance(linear_kernel(weight), Bf16x3Linear | PackedBf16Linear)
     with pytest.raises(ValueError, match="neither bfloat16 nor float16"):
         Bf16x3Linear(weight)
 
@@ -191,7 +191,7 @@ def test_only_weights_of_half_precision_are_split_into_bf16_terms() -> None:
 def test_without_amx_no_weight_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(amx, "can_multiply", lambda: False)
     weight = torch.ones(5, 3)
-    assert type(LinearFactory().of(weight)) is PackedBf16Linear
+    assert type(linear_kernel(weight)) is PackedBf16Linear
     with pytest.raises(ValueError, match="does not let tiles be multiplied"):
         Bf16x3Linear(weight)
 
@@ -322,6 +322,6 @@ def test_bfloat16_weights_take_float32_rows_where_compiled_loops_multiply_them(
     assert row_dtype(torch.bfloat16, torch.device("cuda")) is torch.bfloat16
     assert row_dtype(torch.float16, cpu) is torch.float16
     if is_mixed:
-        kernel = LinearFactory().of(torch.full((8, 4), 2.0, dtype=torch.bfloat16))
+        kernel = linear_kernel(torch.full((8, 4), 2.0, dtype=torch.bfloat16))
         assert isinstance(kernel, PackedBf16Linear)
         assert torch.equal(kernel(torch.full((3, 4), 1.0009765625)), torch.full((3, 8), 8.0078125))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -9,24 +11,35 @@ pytest.importorskip("numba")
 
 from numba import njit
 
+from forkroot.kernels.cpu.jit.jit import compiled
 from forkroot.kernels.cpu.sampling import sampler
 from forkroot.kernels.cpu.sampling.nucleus import CompiledSampler, Filters
 
 SAMPLER = CompiledSampler()
+ROW = "float32[::1]"
+weigh = compiled(sampler.weigh.py_func, f"void({ROW}, float32, float32, {ROW})", is_reordered=False)
+floor = compiled(
+    sampler.floor.py_func,
+    f"float32({ROW}, int64, int64, float64, {ROW}, {ROW})",
+    is_reordered=False,
+)
 
 
 def weights_of(rows: np.ndarray, temperature: float = 1.0) -> np.ndarray:
-    temperatures = np.full(len(rows), temperature)
-    return SAMPLER.weights(rows.astype(np.float32), temperatures)
+    width = -(-rows.shape[1] // sampler.BLOCK) * sampler.BLOCK + sampler.SPARE
+    weights = np.empty((len(rows), width), np.float32)
+    scale = np.float32(1 / (math.log(2) * temperature))
+    for row, found in zip(rows.astype(np.float32), weights, strict=True):
+        weigh(row, row.max(), scale, found)
+    return weights
 
 
 def kept(weights: np.ndarray, size: int, top_k: int, top_p: float, min_p: float) -> np.ndarray:
-    num = len(weights)
-    filters = Filters(
-        np.full(num, top_k), np.full(num, top_p), np.full(num, min_p, dtype=np.float32)
-    )
-    floors: np.ndarray = SAMPLER.floors(weights, size, filters)
-    return floors
+    width, count = weights.shape[1], top_k if 0 < top_k < size else size
+    num_blocks = -(-(width // sampler.BLOCK) // sampler.WIDE) * sampler.WIDE
+    buffers = np.empty(width, np.float32), np.empty(num_blocks, np.float32)
+    floors = [max(floor(row, size, count, top_p, *buffers), np.float32(min_p)) for row in weights]
+    return np.array(floors)
 
 
 def wanted(row: np.ndarray, top_k: int, top_p: float, min_p: float) -> float:

@@ -11,7 +11,7 @@ pytest.importorskip("numba")
 
 from forkroot.kernels.cpu.attention.attention import CpuAttention
 from forkroot.kernels.cpu.jit import amx
-from forkroot.kernels.cpu.linear.linear import Bf16x3Linear, Layout, PackedBf16Linear, PackedLinear
+from forkroot.kernels.cpu.linear.linear import Bf16x3Linear, PackedBf16Linear, PackedLinear
 from forkroot.kernels.interface import Past
 
 NUM_KEYS = 6000
@@ -48,7 +48,7 @@ def test_keys_that_count_little_each_count_together(dim: int, gap: float, length
     lens = np.array([length], np.int32)
     table = np.arange(NUM_KEYS, dtype=np.int32)[None]
     past = Past(table, np.zeros(1, np.int32), NUM_KEYS - lens, lens)
-    attention = CpuAttention(NUM_KEYS, KV_HEADS, torch.float32)
+    attention = CpuAttention(torch.float32)
     found = attention.attend(q[-length:], kv, attention.plan(past), dim**-0.5)
     assert (found - exact(q, kv)[-length:]).abs().max() < 3e-5
 
@@ -65,7 +65,9 @@ LAYOUTS = [
 
 
 @pytest.mark.parametrize(("layout", "most"), LAYOUTS)
-def test_long_sums_are_exact_to_a_few_of_the_last_bits(layout: Layout, most: float) -> None:
+def test_long_sums_are_exact_to_a_few_of_the_last_bits(
+    layout: type[PackedLinear], most: float
+) -> None:
     random = torch.Generator().manual_seed(0)
     weight = (torch.randn(70, 8192, generator=random) / 8192**0.5).bfloat16().float()
     x = torch.randn(20, 8192, generator=random)

@@ -24,7 +24,7 @@ from forkroot.kernels.cpu.decoder.fused import CpuBackend, fused_head, fused_sta
 from forkroot.kernels.cpu.decoder.layerwise import Layerwise, LayerwiseBackend
 from forkroot.kernels.cpu.decoder.stack import Stack
 from forkroot.kernels.cpu.jit import amx
-from forkroot.kernels.cpu.linear.linear import LinearFactory, TorchLinear
+from forkroot.kernels.cpu.linear.linear import TorchLinear, linear_kernel
 from forkroot.kernels.cpu.linear.rows import PlainNorm, PlainRows
 
 from ..conftest import NUM_SLOTS, PLAIN, Placement
@@ -72,7 +72,7 @@ class Decoder:
         self.pools = [KVPool(config, NUM_SLOTS, torch.float32, CPU, Ranks()) for _ in range(2)]
         for pool in self.pools:
             pool.storage.fill_(torch.nan)
-        self.attention = CpuAttention(NUM_SLOTS, config.num_kv_heads, torch.float32)
+        self.attention = CpuAttention(torch.float32)
         self.random = torch.Generator().manual_seed(1)
         self.hidden_size = config.hidden_size
 
@@ -255,7 +255,7 @@ def test_what_is_torchs_default_meanwhile_changes_nothing() -> None:
 def test_logits_by_one_call_are_those_by_two(dtype: torch.dtype) -> None:
     weights = RandomWeights(PLAIN, dtype)
     weight, scale = weights.take("model.embed_tokens.weight"), weights.take("model.norm.weight")
-    norm, matrix = PlainRows.norm(scale, 1e-5), Matrix(LinearFactory().of(weight), None)
+    norm, matrix = PlainRows.norm(scale, 1e-5), Matrix(linear_kernel(weight), None)
     head = fused_head(norm, matrix)
     assert head is not None
     random = torch.Generator().manual_seed(2)
@@ -279,7 +279,7 @@ class OtherAttention(CpuAttention):
 
 def test_an_attention_of_its_own_kind_is_called() -> None:
     decoder, placement = Decoder(PLAIN), Placement()
-    decoder.attention = OtherAttention(NUM_SLOTS, PLAIN.num_kv_heads, torch.float32)
+    decoder.attention = OtherAttention(torch.float32)
     root = placement.add(list(range(60)))
     decoder.run(placement.batch({root: 20}))
     decoder.run(placement.batch({root: 1}))
@@ -300,7 +300,7 @@ def test_rows_of_their_own_kind_are_called() -> None:
     hidden = []
     for model in models:
         placement = Placement()
-        attention = CpuAttention(NUM_SLOTS, PLAIN.num_kv_heads, torch.float32)
+        attention = CpuAttention(torch.float32)
         batch = placement.batch({placement.add([5, 6, 7]): 3})
         inputs = Inputs.of(batch, model.windows, attention, CPU)
         pool = KVPool(PLAIN, NUM_SLOTS, torch.float32, CPU, Ranks())
