@@ -4,7 +4,9 @@ As `decode_attention`, with queries and softmax weights rounded to bfloat16. Blo
 neighbours have in common, a shared prefix, are read once for all of them. Queries and keys are
 multiplied as tiles, and so are the weights and values of a shared block. Values of a single token
 are multiplied by vectors, which sum in the order of AMX (of 32 keys, the even ones, the odd ones,
-then both): a token gets the same bits whatever it shares. Only on a CPU; needs numba.
+then both): a token gets the same bits whatever it shares. 24 tokens that share 448 of 620 keys take
+0.47 of the time of `decode_attention` (56M parameters, one thread), which brings `judge` of
+benchmarks/results/peers_vllm.json from 1.64 to 2.0. Only on a CPU; needs numba.
 """
 
 from __future__ import annotations
