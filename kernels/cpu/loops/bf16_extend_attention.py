@@ -3,7 +3,8 @@
 As `int8_extend_attention`, with queries and softmax weights rounded to bfloat16: two products of
 tiles instead of sixteen. Sums are float32. All loops over bfloat16 keys round alike (`rounded_for`,
 `rounded_weight`). In attention, 256 tokens take 2.7 ms rather than 6.1 by `extend_attention`, 512
-tokens after 512 others 12.5 rather than 48 (56M parameters, one thread). Only on a CPU; needs numba.
+tokens after 512 others 12.5 rather than 48 (56M parameters, one thread). Only on a CPU; needs
+numba.
 """
 
 from __future__ import annotations
