@@ -69,7 +69,7 @@ def tokens(bench: Bench) -> Figures:
     for name, is_load in (("to_host", False), ("to_device", True)):
         if is_load:
             pool.storage.index_fill_(3, where, torch.nan)
-        seconds = _wall(bench, lambda load=is_load: store.copy((Copy(slots, host, load),)))
+        seconds = _wall(bench, lambda load=is_load: store.copy(Copy(slots, host, load)))
         figures[f"{name}_GB_s"] = _gb(size, seconds)
     figures["is_right"] = torch.equal(pool.storage.index_select(3, where), before)
     return figures

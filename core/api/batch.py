@@ -20,7 +20,7 @@ Doubles: TypeAlias = npt.NDArray[np.float64]
 
 class NoMemory(RuntimeError):
     """A device has no memory for a batch now, not even in micro-batches. What the pool held is as
-    it was, but for the batch's own slots; its copies are made."""
+    it was, but for the batch's own slots; its copies are made, now or before the next batch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +14,8 @@ from torch import Tensor
 from ...api.batch import Copy, Ints
 from ...api.errors import InvalidCall
 from ..allocation import allocating, too_large
+
+BLOCK = 256  # tokens that are copied at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +46,11 @@ class HostStore:
             store = _mapped(file, size, layers.dtype, num_slots)
         self._store = store.view(shape)
 
-    def copy(self, copies: Sequence[Copy]) -> None:
-        """Copy tokens to this store and back, in order."""
-        for it in copies:
-            if it.is_load:
-                self._load(it.slots, it.host)
-            else:
-                self._save(it.slots, it.host)
+    def copy(self, it: Copy) -> None:
+        """Copy tokens to this store or back, so many at a time that little memory is needed."""
+        move = self._load if it.is_load else self._save
+        for start in range(0, len(it.slots), BLOCK):
+            move(it.slots[start : start + BLOCK], it.host[start : start + BLOCK])
 
     def _save(self, slots: Ints, host: Ints) -> None:
         found = self._layers.index_select(3, self._on_device(slots)).permute(3, 0, 1, 2, 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
@@ -64,6 +65,7 @@ class ModelRunner:
         self._pool = KVPool(sizes, num_slots, model.dtype, device, ranks, is_by_slot=not is_cpu)
         self._ahead = Prefaulter(self._pool.storage)
         self._host = HostStore(self._pool.storage, host) if host.num_slots else None
+        self._due_copies: deque[Copy] = deque()
         heads = ranks.part(sizes.num_kv_heads), sizes.head_dim, sizes.group
         self._attention = attention_for(Pool(device, model.dtype, num_slots, *heads), attention)
         self._drawing = sampler_for(device, sampling)
@@ -114,11 +116,14 @@ class ModelRunner:
     # --- hidden states -----------------------------------------------------------------------
 
     def _copy(self, copies: tuple[Copy, ...]) -> None:
-        """To and from the host, one by one: a copy may be done twice, but not all of them, as a
-        later one may write what an earlier one reads."""
-        for it in copies:
+        """To and from the host, one by one: a copy may be made twice, but not all of them, as a
+        later one may write what an earlier one reads. The cache counts on all of them: those for
+        which there is no memory are made before the next batch."""
+        self._due_copies.extend(copies)
+        while self._due_copies:
             assert self._host is not None
-            self._with_retry(partial(self._host.copy, (it,)))
+            self._with_retry(partial(self._host.copy, self._due_copies[0]))
+            self._due_copies.popleft()
 
     def _states(self, batch: Batch) -> States:
         model = self.model

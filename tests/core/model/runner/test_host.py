@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from forkroot.core.api.batch import Copy, Ints, NoMemory
 from forkroot.core.api.errors import InvalidCall
 from forkroot.core.model.parallel import Ranks
 from forkroot.core.model.pool import KVPool
 from forkroot.core.model.runner.host import Host, HostStore
+from forkroot.core.model.runner.runner import ModelRunner
 
-from ..conftest import PLAIN
+from ..conftest import NUM_SLOTS, PLAIN, MakeCheckpoint, Placement, load
 
 LAYERS = torch.zeros(1, 2, 1, 8, 4)
 HUGE = 1 << 46
@@ -39,3 +43,60 @@ def test_host_memory_that_cannot_be_allocated_is_refused() -> None:
 def test_a_pool_that_cannot_be_allocated_is_refused(is_by_slot: bool) -> None:
     with pytest.raises(InvalidCall, match="invalid num_slots="):
         KVPool(PLAIN, HUGE, torch.float32, CPU, Ranks(), is_by_slot)
+
+
+def copies_of(slots: Ints, host: Ints, *, is_load: bool) -> tuple[Copy, ...]:
+    """A copy of each half."""
+    middle = len(slots) // 2
+    halves = slice(None, middle), slice(middle, None)
+    return tuple(Copy(slots[half].copy(), host[half].copy(), is_load) for half in halves)
+
+
+@pytest.mark.parametrize("num_failures", [1, 2, 3, 4, 5])
+def test_copies_that_memory_was_too_short_for_are_made_before_the_next_batch(
+    make_checkpoint: MakeCheckpoint, monkeypatch: pytest.MonkeyPatch, num_failures: int
+) -> None:
+    folder, _ = make_checkpoint()
+    runner = ModelRunner(load(folder), 2 * NUM_SLOTS, host=Host(64))
+    placement = Placement(3)
+    prompt = placement.random.integers(3, 61, 40).tolist()
+    first = placement.add(prompt)
+    token = runner.run(placement.batch({first: 40})).tokens[0]
+    placement.ids[first].append(int(token))
+    step = placement.batch({first: 1})
+    wanted = runner.run(step).tokens.tolist()
+    slots, host = step.table[step.rows[0], :40].copy(), np.arange(64, dtype=np.int32)[::-1][:40]
+    other = placement.add(placement.random.integers(3, 61, 40).tolist())
+    overwriting = placement.batch({other: 40})
+    overwriting = replace(overwriting, slots=slots, table=step.table.copy())
+    overwriting.table[overwriting.rows[0], :40] = slots
+
+    copy, failures = HostStore.copy, iter([False] + [True] * num_failures)
+
+    def failing(store: HostStore, it: Copy) -> None:
+        if next(failures, False):
+            copy(store, Copy(it.slots[:7], it.host[:7], it.is_load))
+            raise torch.OutOfMemoryError("no memory")
+        copy(store, it)
+
+    monkeypatch.setattr(HostStore, "copy", failing)
+    batch = replace(overwriting, copies=copies_of(slots, host.copy(), is_load=False))
+    while True:
+        try:
+            runner.run(batch)
+            break
+        except NoMemory:
+            batch = overwriting
+    loading = replace(step, copies=copies_of(slots, host.copy(), is_load=True))
+    assert runner.run(loading).tokens.tolist() == wanted
+
+
+def test_long_copies_are_made_in_blocks() -> None:
+    layers = torch.arange(2 * 2 * 600 * 4, dtype=torch.float32).view(1, 2, 2, 600, 4)
+    store, kept = HostStore(layers, Host(600)), layers.clone()
+    slots = np.random.default_rng(0).permutation(600).astype(np.int32)
+    host = np.arange(600, dtype=np.int32)
+    store.copy(Copy(slots, host, is_load=False))
+    layers.zero_()
+    store.copy(Copy(slots, host, is_load=True))
+    assert torch.equal(layers, kept)
