@@ -10,7 +10,7 @@ class Fetch:
     """Copies in flight from a device to the host. On a CPU the tensors are used as they are."""
 
     def __init__(self, device: torch.device) -> None:
-        self._is_cuda = device.type == "cuda"
+        self._device, self._is_cuda = device, device.type == "cuda"
         self._has_copies = False
         self._done: torch.cuda.Event | None = None
 
@@ -25,8 +25,9 @@ class Fetch:
     def seal(self) -> None:
         """End adding copies; `wait` does not wait for what the device is given from now on."""
         if self._has_copies:
-            self._done = torch.cuda.Event()
-            self._done.record()
+            with torch.cuda.device(self._device):  # any thread may call, whatever its device
+                self._done = torch.cuda.Event()
+                self._done.record()
 
     def wait(self) -> None:
         """Wait for all copies."""

@@ -36,13 +36,22 @@ class _Batch(NamedTuple):
 
 @dataclass(slots=True)
 class Plan:
-    """Lists of one step, and the wrappers that were planned for these with the first layer's
-    scale. window: keys that a query sees at most; -1: all."""
+    """Lists of one step. window: keys before its own that a query sees at most; -1: all."""
 
     own: _Batch
     roots: _Batch | None
     window: int
-    planned: tuple[float, float | None] | None = None
+
+
+@dataclass(slots=True)
+class _Wrappers:
+    """FlashInfer's wrappers for the layers of one window: a wrapper runs what it was planned for
+    last. planned: the plan, and the layers' scale and softcap."""
+
+    decode: Any
+    prefill: Any
+    shared: Any
+    planned: tuple[Plan, float, float | None] | None = None
 
 
 class FlashInferAttention:
@@ -65,13 +74,9 @@ class FlashInferAttention:
         self._device, self._dtype = device, dtype
         self._sizes = num_heads, num_kv_heads, dim
         self._work = torch.zeros(WORKSPACE, dtype=torch.uint8, device=device)
-        is_grouped = num_heads // num_kv_heads >= MIN_TENSOR_CORE_GROUP
-        self._decode = self._library.BatchDecodeWithPagedKVCacheWrapper(
-            self._work, "NHD", use_tensor_cores=is_grouped
-        )
-        prefill = self._library.BatchPrefillWithPagedKVCacheWrapper
-        self._prefill = prefill(self._work, "NHD", backend="fa2")
-        self._shared = prefill(torch.zeros_like(self._work), "NHD", backend="fa2")
+        self._shared_work = torch.zeros_like(self._work)
+        self._wrappers: dict[int, _Wrappers] = {}  # by the plans' window
+        self._wrappers_for(-1)
 
     def plan(self, past: Past, window: int | None = None) -> Plan:
         """As `Attention.plan`."""
@@ -87,18 +92,22 @@ class FlashInferAttention:
         self, q: Tensor, kv: Tensor, plan: Plan, scale: float, softcap: float | None = None
     ) -> Tensor:
         """As `Attention.attend`."""
-        if plan.planned != (scale, softcap):
-            self._prepare(plan, scale, softcap)
+        wrappers = self._wrappers_for(plan.window)
+        planned = wrappers.planned
+        if planned is None or planned[0] is not plan or planned[1:] != (scale, softcap):
+            self._prepare(wrappers, plan, scale, softcap)
         pages = kv.transpose(1, 2).unsqueeze(2)  # [2, slots, 1, kv_heads, dim]
         queries = q.contiguous()
-        wrapper = self._decode if _is_decode(plan.own) else self._prefill
+        wrapper = wrappers.decode if _is_decode(plan.own) else wrappers.prefill
         if plan.roots is None:
             out: Tensor = wrapper.run(queries, (pages[0], pages[1]))
             return out
         out, lse = wrapper.run(queries, (pages[0], pages[1]), return_lse=True)
         assert plan.roots.tokens is not None
         shared_queries = queries.index_select(0, plan.roots.tokens)
-        other, other_lse = self._shared.run(shared_queries, (pages[0], pages[1]), return_lse=True)
+        other, other_lse = wrappers.shared.run(
+            shared_queries, (pages[0], pages[1]), return_lse=True
+        )
         merged, _ = self._library.merge_state(
             out.index_select(0, plan.roots.tokens),
             lse.index_select(0, plan.roots.tokens),
@@ -107,12 +116,30 @@ class FlashInferAttention:
         )
         return out.index_copy_(0, plan.roots.tokens, merged)
 
-    def _prepare(self, plan: Plan, scale: float, softcap: float | None) -> None:
-        wrapper = self._decode if _is_decode(plan.own) else self._prefill
+    def _wrappers_for(self, window: int) -> _Wrappers:
+        """Made for the first step that needs them. All share their memory for split results, as
+        the layers run one after another."""
+        if window not in self._wrappers:
+            num_heads, num_kv_heads, _ = self._sizes
+            is_grouped = num_heads // num_kv_heads >= MIN_TENSOR_CORE_GROUP
+            prefill = self._library.BatchPrefillWithPagedKVCacheWrapper
+            self._wrappers[window] = _Wrappers(
+                self._library.BatchDecodeWithPagedKVCacheWrapper(
+                    self._work, "NHD", use_tensor_cores=is_grouped
+                ),
+                prefill(self._work, "NHD", backend="fa2"),
+                prefill(self._shared_work, "NHD", backend="fa2"),
+            )
+        return self._wrappers[window]
+
+    def _prepare(
+        self, wrappers: _Wrappers, plan: Plan, scale: float, softcap: float | None
+    ) -> None:
+        wrapper = wrappers.decode if _is_decode(plan.own) else wrappers.prefill
         batches = [(wrapper, plan.own, plan.window)]
-        batches += [(self._shared, plan.roots, -1)] if plan.roots is not None else []
+        batches += [(wrappers.shared, plan.roots, -1)] if plan.roots is not None else []
         for wrapper, batch, window in batches:
-            of_queries = () if wrapper is self._decode else (_offsets(batch.counts),)
+            of_queries = () if wrapper is wrappers.decode else (_offsets(batch.counts),)
             wrapper.plan(
                 *of_queries,
                 _offsets(batch.lengths),
@@ -120,14 +147,14 @@ class FlashInferAttention:
                 torch.ones(len(batch.lengths), dtype=torch.int32),
                 *self._sizes,
                 1,
-                **({} if wrapper is self._decode else {"causal": batch.is_causal}),
+                **({} if wrapper is wrappers.decode else {"causal": batch.is_causal}),
                 window_left=window,
                 logits_soft_cap=softcap,
                 q_data_type=self._dtype,
                 kv_data_type=self._dtype,
                 sm_scale=scale,
             )
-        plan.planned = scale, softcap
+        wrappers.planned = plan, scale, softcap
 
     def _roots(self, past: Past, offsets: Ints) -> _Batch | None:
         """Shared roots of decode tokens, at most the outermost of each; moves their offsets."""
