@@ -52,16 +52,18 @@ class CudaRecorder:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._memory = torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream(device)  # one: each has a workspace of cuBLAS
 
     def __call__(self, run: Run) -> Run:
         """As `Recorder`."""
-        current, aside = torch.cuda.current_stream(), torch.cuda.Stream(self._device)
+        current, aside = torch.cuda.current_stream(self._device), self._stream
         aside.wait_stream(current)
         with torch.cuda.stream(aside):  # compile kernels and connect the ranks, outside the graph
             run()
         current.wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
+        mode = "thread_local"
+        with torch.cuda.graph(graph, self._memory, stream=aside, capture_error_mode=mode):
             made = run()
 
         def replay() -> States:

@@ -3,9 +3,11 @@ renewal of their memory, with a recorder that does the same once more where ther
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import replace
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from forkroot.core.api.batch import Batch, Outcome, SamplingParams
 from forkroot.core.model.model import Model
 from forkroot.core.model.parallel import Ranks
 from forkroot.core.model.pool import KVPool
-from forkroot.core.model.runner.graphs import Graphs, States, sizes_up_to
+from forkroot.core.model.runner.graphs import CudaRecorder, Graphs, States, sizes_up_to
 from forkroot.core.model.runner.runner import ModelRunner
 
 from ..conftest import NUM_SLOTS, MakeCheckpoint, Placement, load
@@ -221,3 +223,40 @@ def test_cuda_graphs_give_what_runs_without_them(make_checkpoint: MakeCheckpoint
         batch = placement.batch(counts)
         tokens = plain.run(batch).tokens.tolist()
         assert recorded.run(batch).tokens.tolist() == tokens
+
+
+def test_graphs_are_captured_on_one_stream_of_their_own_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, captured = list[Any](), list[Any]()
+
+    def stream(device: torch.device) -> Any:
+        made.append(MagicMock(device=device))
+        return made[-1]
+
+    def capture(graph: Any, pool: Any, stream: Any, capture_error_mode: str) -> Any:
+        captured.append(stream)
+        return contextlib.nullcontext()
+
+    asked = list[torch.device]()
+
+    def current(device: torch.device) -> Any:
+        asked.append(device)
+        return MagicMock()
+
+    for name, double in {
+        "Stream": stream,
+        "graph": capture,
+        "current_stream": current,
+        "stream": lambda _: contextlib.nullcontext(),
+        "CUDAGraph": MagicMock,
+        "graph_pool_handle": object,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, double)
+    device = torch.device("cuda:1")
+    recorder = CudaRecorder(device)
+    for _ in range(3):
+        recorder(lambda: States(torch.zeros(1, 1)))
+    assert [it.device for it in made] == [device]
+    assert captured == made * 3
+    assert asked == [device] * 3
