@@ -115,9 +115,7 @@ class DistinctCursor:
         """As `Cursor.mask_within`; `fits` finds which token does not fit. Once it has found
         several, the tokens with which a known end begins."""
         mask = self.mask() & ~self.guide.vocabulary.mask_of(self._refused)
-        if not self._refused:
-            return mask
-        if len(self._refused) < MAX_REFUSED and mask.any():
+        if not self._refused or (len(self._refused) < MAX_REFUSED and mask.any()):
             return mask
         end = self.end()
         if end is None:
@@ -125,8 +123,7 @@ class DistinctCursor:
         leading = self.guide.vocabulary.beginnings(end)
         needs = {token: self._spell(rest) for token, rest in leading.items()}
         least = min(needs.values(), default=0)
-        kept = [token for token, need in needs.items() if need < budget or need == least]
-        self._closest = tuple(kept)
+        self._closest = tuple(it for it, need in needs.items() if need < budget or need == least)
         ends = self.mask() & self.guide.vocabulary.mask_of(self.guide.vocabulary.end_ids)
         return (self.guide.vocabulary.mask_of(self._closest) & self.mask()) | ends
 
@@ -203,12 +200,9 @@ class DistinctCursor:
 
     def _filtered(self, mask: Mask) -> Mask:
         """The tokens of a mask that repeat nothing and leave a way on."""
-        guide, table = self.guide, self.guide.vocabulary.token_bytes
-        repeats: list[int] = []
-        for token in guide.vocabulary.tokens(mask & self._doubtful()):
-            if not self._goes_on(table[token]):
-                repeats.append(token)
-        return mask & ~self.guide.vocabulary.mask_of(repeats)
+        vocabulary, table = self.guide.vocabulary, self.guide.vocabulary.token_bytes
+        doubtful = vocabulary.tokens(mask & self._doubtful())
+        return mask & ~vocabulary.mask_of(it for it in doubtful if not self._goes_on(table[it]))
 
     def _doubtful(self) -> Mask:
         """The tokens that may repeat an item, or lead to where every way on does."""
@@ -239,8 +233,7 @@ class DistinctCursor:
         )
         if not is_tight and not tracker.is_watching:
             return True
-        found = find(self._steps(data), tracker, is_whole=False)
-        return not found.is_exhausted
+        return not find(self._steps(data), tracker, is_whole=False).is_exhausted
 
     def _need_after(self, data: bytes) -> int:
         tracker = self.tracker.after(data)

@@ -15,7 +15,7 @@ from math import inf
 from time import thread_time
 from typing import NamedTuple
 
-from ..tokens.retokenize import num_shared
+from ..tokens.trie import num_shared
 from .matcher import Matcher
 
 LIMITS = (48, 200, 800)
