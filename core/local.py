@@ -45,8 +45,7 @@ from .engine.queue import WaitingQueue
 from .engine.scheduler import Scheduler
 from .engine.sequence import Job
 from .fsm.constraints import Constraints
-from .model.checkpoint.dtypes import auto_dtype
-from .model.checkpoint.load import Described, check_shares, describe
+from .model.checkpoint.load import Described, auto_dtype, check_shares, describe
 from .model.checkpoint.loops import precompiled
 from .model.checkpoint.memory import Load, working_bytes
 from .model.config import DTYPE_BYTES

@@ -106,10 +106,8 @@ class Constraints:
         return Retokenizer(self._encode, self._vocabulary)
 
     def _compile(self, constraint: Constraint) -> Guide:
-        guide = None if self._brought is None else self._brought(constraint)
-        return self._own_guide(constraint) if guide is None else guide
-
-    def _own_guide(self, constraint: Constraint) -> Guide:
+        if self._brought is not None and (guide := self._brought(constraint)) is not None:
+            return guide
         if isinstance(constraint, JsonSchema):
             _check_keywords(constraint)
         fields = {JsonSchema: FIELD, Grammar: "grammar"}

@@ -115,9 +115,7 @@ class DistinctCursor:
         """As `Cursor.mask_within`; `fits` finds which token does not fit. Once it has found
         several, the tokens with which a known end begins."""
         mask = self.mask() & ~self.guide.vocabulary.mask_of(self._refused)
-        if not self._refused:
-            return mask
-        if len(self._refused) < MAX_REFUSED and mask.any():
+        if not self._refused or (len(self._refused) < MAX_REFUSED and mask.any()):
             return mask
         end = self.end()
         if end is None:
@@ -125,8 +123,7 @@ class DistinctCursor:
         leading = self.guide.vocabulary.beginnings(end)
         needs = {token: self._spell(rest) for token, rest in leading.items()}
         least = min(needs.values(), default=0)
-        kept = [token for token, need in needs.items() if need < budget or need == least]
-        self._closest = tuple(kept)
+        self._closest = tuple(it for it, need in needs.items() if need < budget or need == least)
         ends = self.mask() & self.guide.vocabulary.mask_of(self.guide.vocabulary.end_ids)
         return (self.guide.vocabulary.mask_of(self._closest) & self.mask()) | ends
 
@@ -142,7 +139,7 @@ class DistinctCursor:
         end, data = self.end(), vocabulary.token_bytes[token]
         is_known = end is not None and end.startswith(data)
         is_soon = is_known and self._spell((end or b"")[len(data) :]) < budget
-        if is_soon or self._need_after(data) < budget:
+        if is_soon or self._spell(self._end_behind(data)) < budget:
             return True
         self._refused = (*self._refused, token)
         return False
@@ -181,16 +178,18 @@ class DistinctCursor:
     def end(self) -> bytes | None:
         """Bytes that end the answer from here and repeat nothing; None: none were found."""
         if not self._has_end:
-            ends = [end for end in (self._searched(), self._inner_end()) if end is not None]
+            ends = [end for end in (self._end_behind(b""), self._inner_end()) if end is not None]
             self._end = min(ends, key=self._spell, default=None)
             self._has_end = True
         return self._end
 
-    def _searched(self) -> bytes | None:
-        required = self.inner.required
-        tracker = self.tracker.after(required)
-        found = None if tracker is None else find(self._steps(required), tracker, is_whole=True)
-        return None if found is None or found.end is None else required + found.end
+    def _end_behind(self, data: bytes) -> bytes | None:
+        """Bytes that end the answer behind these, with what they leave of the required; None: none
+        were found."""
+        rest = self.inner.required[len(data) :]
+        tracker = self.tracker.after(data + rest)
+        found = None if tracker is None else find(self._steps(data + rest), tracker, is_whole=True)
+        return None if found is None or found.end is None else rest + found.end
 
     def _inner_end(self) -> bytes | None:
         """The end that is known without the rule of distinct items, if it repeats none."""
@@ -203,12 +202,9 @@ class DistinctCursor:
 
     def _filtered(self, mask: Mask) -> Mask:
         """The tokens of a mask that repeat nothing and leave a way on."""
-        guide, table = self.guide, self.guide.vocabulary.token_bytes
-        repeats: list[int] = []
-        for token in guide.vocabulary.tokens(mask & self._doubtful()):
-            if not self._goes_on(table[token]):
-                repeats.append(token)
-        return mask & ~self.guide.vocabulary.mask_of(repeats)
+        vocabulary, table = self.guide.vocabulary, self.guide.vocabulary.token_bytes
+        doubtful = vocabulary.tokens(mask & self._doubtful())
+        return mask & ~vocabulary.mask_of(it for it in doubtful if not self._goes_on(table[it]))
 
     def _doubtful(self) -> Mask:
         """The tokens that may repeat an item, or lead to where every way on does."""
@@ -239,17 +235,7 @@ class DistinctCursor:
         )
         if not is_tight and not tracker.is_watching:
             return True
-        found = find(self._steps(data), tracker, is_whole=False)
-        return not found.is_exhausted
-
-    def _need_after(self, data: bytes) -> int:
-        tracker = self.tracker.after(data)
-        if tracker is None:
-            return NEVER
-        rest = self.inner.required[len(data) :]
-        tracker = tracker.after(rest)
-        found = None if tracker is None else find(self._steps(data + rest), tracker, is_whole=True)
-        return NEVER if found is None or found.end is None else self._spell(rest + found.end)
+        return not find(self._steps(data), tracker, is_whole=False).is_exhausted
 
     def _steps(self, data: bytes) -> Steps:
         return steps_of(self.inner, data, self.guide.options)

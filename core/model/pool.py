@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from ...kernels.cpu.attention.decode import can_read, slot_writer
 from ...kernels.cpu.pages import empty_in_large_pages
 from ...kernels.devices import has_triton
-from .allocation import allocating
+from ..api.errors import InvalidCall, Shown
 from .parallel import Ranks
 from .sizes import Sizes
 
@@ -76,3 +77,19 @@ def _put(layer: Tensor, slots: Tensor, kv: Tensor) -> None:
     num_heads, kv = layer.shape[1], kv.to(layer.dtype)
     for part, mine in zip(layer, (kv[:, :num_heads], kv[:, num_heads:]), strict=True):
         part.transpose(0, 1).index_copy_(0, slots, mine)
+
+
+@contextmanager
+def allocating(setting: str, value: int, num_bytes: int, where: str = "memory") -> Iterator[None]:
+    """Allocate `num_bytes` in the body. Raises InvalidCall, which names the setting, where the
+    allocator fails. where: what is allocated, for the message."""
+    try:
+        yield
+    except (RuntimeError, OSError, MemoryError) as error:
+        raise too_large(setting, value, num_bytes, where) from error
+
+
+def too_large(setting: str, value: int, num_bytes: int, where: str = "memory") -> InvalidCall:
+    """The error of a setting that asks for more than there is."""
+    shown = Shown(f"{value} ({num_bytes / 2**30:.1f} GiB of KV)")
+    return InvalidCall(setting, shown, f"as many tokens as fit in free {where}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -18,13 +18,6 @@ from .hub.files import INDEX, SINGLE, some, weight_names
 
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _NUMBERS = ("F32", "BF16", "F16", "F64")
-
-
-class _TensorFile(NamedTuple):
-    """Where a tensor is: the file's path, and the file, open."""
-
-    path: Path
-    file: Any
 
 
 class Checkpoint:
@@ -46,7 +39,7 @@ class Checkpoint:
         self._dtype = dtype
         self._device = device
         self._files = ExitStack()
-        self._files_by_tensor: dict[str, _TensorFile] = {}
+        self._files_by_tensor: dict[str, tuple[Path, Any]] = {}  # each open
         try:
             for path in weight_files(folder):
                 self._open(path)
@@ -75,7 +68,7 @@ class Checkpoint:
 
     def _read(self, name: str, read: Callable[[Any], Tensor]) -> Tensor:
         try:
-            tensor = read(self._files_by_tensor[name].file)
+            tensor = read(self._files_by_tensor[name][1])
         except SafetensorError as error:
             raise InvalidModel(f"{name} cannot be read: {error}; copy the file again") from error
         self._progress.update()
@@ -85,9 +78,9 @@ class Checkpoint:
         file = self._files.enter_context(opened(path))
         names = file.keys()
         if duplicate := self._files_by_tensor.keys() & names:
-            other = self._files_by_tensor[min(duplicate)].path.name
+            other = self._files_by_tensor[min(duplicate)][0].name
             raise InvalidModel(f"{path} holds {some(duplicate)}, which {other} holds, too")
-        self._files_by_tensor.update(dict.fromkeys(names, _TensorFile(path, file)))
+        self._files_by_tensor.update(dict.fromkeys(names, (path, file)))
 
     def _check(self, folder: Path, shapes: Mapping[str, Shape], ignored: tuple[str, ...]) -> None:
         found = {name for name in self._files_by_tensor if not name.endswith(ignored)}

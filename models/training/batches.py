@@ -22,6 +22,10 @@ PAD_ID, BOS_ID, EOS_ID = 0, SPECIAL.index(BOS), SPECIAL.index(EOS)
 COLON_LIKE, LINE_LIKE = len(SPECIAL), len(SPECIAL) + 1
 # Of the documents, encoded part by part as a program that appends to its state does.
 SPLIT_SHARE = 0.25
+# A fixed shuffle of the vocabulary: rows to copy draw from its beginning.
+SHUFFLED = random.Random(0).sample(
+    range(len(SPECIAL) + 2, VOCABULARY_SIZE), VOCABULARY_SIZE - len(SPECIAL) - 2
+)
 
 
 class Row(NamedTuple):
@@ -133,39 +137,25 @@ def copy_row(rng: random.Random, row_len: int) -> Row:
     """A row of random tokens with something to copy: a repeated pattern, spans of a noise, or
     looked-up pairs.
     """
-    draw = Tokens(rng, rng.choice((256, 1024, VOCABULARY_SIZE)))
-    tokens, weights = rng.choice((repeats, spans, pairs))(rng, draw, row_len - 1)
+    pool = SHUFFLED[: rng.choice((256, 1024, VOCABULARY_SIZE))]
+    tokens, weights = rng.choice((repeats, spans, pairs))(rng, pool, row_len - 1)
     start = rng.randint(0, CONTEXT_LEN - row_len)
     return Row([BOS_ID, *tokens], [0.0, *weights], list(range(start, start + row_len)))
 
 
-class Tokens:
-    """Random tokens out of the first `size` of a fixed shuffle of the vocabulary."""
-
-    SHUFFLE = random.Random(0).sample(
-        range(len(SPECIAL) + 2, VOCABULARY_SIZE), VOCABULARY_SIZE - len(SPECIAL) - 2
-    )
-
-    def __init__(self, rng: random.Random, size: int) -> None:
-        self._rng, self._pool = rng, self.SHUFFLE[:size]
-
-    def __call__(self, count: int) -> list[int]:
-        return self._rng.choices(self._pool, k=count)
-
-
-def repeats(rng: random.Random, draw: Tokens, length: int) -> tuple[list[int], list[float]]:
+def repeats(rng: random.Random, pool: list[int], length: int) -> tuple[list[int], list[float]]:
     """Patterns of 4 to 32 tokens, each repeated a few times."""
     tokens, weights = list[int](), list[float]()
     while len(tokens) < length:
-        pattern, times = draw(rng.randint(4, 32)), rng.randint(2, 5)
+        pattern, times = rng.choices(pool, k=rng.randint(4, 32)), rng.randint(2, 5)
         tokens += pattern * times
         weights += [0.0] * len(pattern) + [1.0] * len(pattern) * (times - 1)
     return tokens[:length], weights[:length]
 
 
-def spans(rng: random.Random, draw: Tokens, length: int) -> tuple[list[int], list[float]]:
+def spans(rng: random.Random, pool: list[int], length: int) -> tuple[list[int], list[float]]:
     """A stretch of noise, then spans of it in any order; two tokens tell which one."""
-    tokens = draw(rng.randint(16, length // 2))
+    tokens = rng.choices(pool, k=rng.randint(16, length // 2))
     noise_len, weights = len(tokens), [0.0] * len(tokens)
     while len(tokens) < length:
         start, span_len = rng.randrange(noise_len - 6), rng.randint(4, 16)
@@ -175,15 +165,15 @@ def spans(rng: random.Random, draw: Tokens, length: int) -> tuple[list[int], lis
     return tokens[:length], weights[:length]
 
 
-def pairs(rng: random.Random, draw: Tokens, length: int) -> tuple[list[int], list[float]]:
+def pairs(rng: random.Random, pool: list[int], length: int) -> tuple[list[int], list[float]]:
     """Lists of `key colon value line`, each followed by the same keys in another order with their
     values to recall.
     """
     tokens, weights = list[int](), list[float]()
     while len(tokens) < length:
         count = rng.randint(2, 10)
-        keys = {tuple(draw(rng.randint(1, 2))) for _ in range(count)}
-        table = [(list(key), draw(rng.randint(1, 3))) for key in keys]
+        keys = {tuple(rng.choices(pool, k=rng.randint(1, 2))) for _ in range(count)}
+        table = [(list(key), rng.choices(pool, k=rng.randint(1, 3))) for key in keys]
         for recalled in (0.0, 1.0):
             for key, value in rng.sample(table, len(table)):
                 tokens += [*key, COLON_LIKE, *value, LINE_LIKE]

@@ -71,12 +71,7 @@ class Optimizer:
         )
 
     def state(self) -> dict[str, object]:
-        return {
-            "num_steps": self.num_steps,
-            "master": self.master,
-            "first": self.first,
-            "second": self.second,
-        }
+        return {name: getattr(self, name) for name in ("num_steps", "master", "first", "second")}
 
     @torch.no_grad()
     def load(self, state: dict[str, object]) -> None:

@@ -4,6 +4,7 @@ token?
 
 import random
 from collections import defaultdict
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -31,9 +32,7 @@ def probe(network: Network, folder: Path, num_documents: int = 160) -> dict[str,
     """
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     scores = defaultdict[str, list[float]](list)
-    stream = documents(99, held_out=True)
-    for _ in range(num_documents):
-        doc = next(stream)
+    for doc in islice(documents(99, held_out=True), num_documents):
         tokens, weights = encode(tokenizer, doc, by_part=False)
         right = right_tokens(network, tokens)
         answers = [ok for ok, weight in zip(right, weights[1:], strict=True) if weight >= 1]

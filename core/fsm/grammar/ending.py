@@ -13,9 +13,8 @@ from heapq import heappop, heappush
 from itertools import islice
 from math import inf
 from time import thread_time
-from typing import NamedTuple
 
-from ..tokens.retokenize import num_shared
+from ..tokens.trie import num_shared
 from .matcher import Matcher
 
 LIMITS = (48, 200, 800)
@@ -44,13 +43,6 @@ def is_end(matcher: Matcher, data: bytes) -> bool:
     return bool(matcher.validate_tokens([*data, END]) == len(data) + 1)
 
 
-class Ranked(NamedTuple):
-    """Bytes: those that often close something, and some others."""
-
-    closers: tuple[int, ...]
-    others: tuple[int, ...]
-
-
 class Endings:
     """Finds ends for the texts of one grammar.
 
@@ -64,7 +56,7 @@ class Endings:
         self._usable = usable
         self._follow: dict[bytes, list[int]] = {}
         self._firsts: list[int] = []
-        self._ranked: dict[int, Ranked] = {}
+        self._ranked: dict[int, tuple[list[int], list[int]]] = {}
 
     def learn(self, phrase: bytes) -> None:
         """Remember a text that is whole in itself; those learned first are preferred."""
@@ -111,15 +103,15 @@ class Endings:
         """Whether no phrase begins with this byte."""
         return byte not in self._firsts
 
-    def ranked(self, options: int) -> Ranked:
-        """The bytes among these options, those first that seem to lead to an end."""
+    def ranked(self, options: int) -> tuple[list[int], list[int]]:
+        """The bytes among these options that often close something, and some others; those first
+        that seem to lead to an end."""
         known = self._ranked.get(options)
         if known is None:
             order = dict.fromkeys((*self._firsts, *ORDER))
-            allowed = [byte for byte in order if options >> byte & 1]
-            others = [byte for byte in allowed if byte not in CLOSERS]
+            others = [byte for byte in order if options >> byte & 1 and byte not in CLOSERS]
             closers = [byte for byte in CLOSERS if options >> byte & 1]
-            known = self._ranked[options] = Ranked(tuple(closers), tuple(others[:MAX_TRIED]))
+            known = self._ranked[options] = closers, others[:MAX_TRIED]
         return known
 
 
@@ -184,13 +176,13 @@ class Walk:
             yield from (options.bit_length() - 1,) if options else ()
             return
         learned = self.endings.learned(options, self.tail)
-        ranked, same = self.endings.ranked(options), list[int]()
+        (closers, others), same = self.endings.ranked(options), list[int]()
         yield from learned
-        closers = [byte for byte in ranked.closers if byte not in learned]
+        closers = [byte for byte in closers if byte not in learned]
         yield from self._changing(closers, options, same)
         closing = [byte for byte in same if self.closes(byte)]
         yield from closing
-        others = [byte for byte in ranked.others if byte not in learned]
+        others = [byte for byte in others if byte not in learned]
         yield from self._changing(others, options, same)
         rest = [byte for byte in same if byte not in closing]
         yield from sorted(rest, key=self.endings.is_later)[:NUM_SAME]

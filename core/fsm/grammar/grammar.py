@@ -6,6 +6,7 @@ Masks come from the first; the second finds forced bytes and short endings.
 from __future__ import annotations
 
 import codecs
+from collections.abc import Sequence
 from copy import copy
 from threading import Lock
 
@@ -13,15 +14,15 @@ from ...api.protocol import CallFailed
 from ..regex.utf8 import CONTINUATION
 from ..tokens.vocabulary import NEVER, Mask, left_over
 from .end_tracker import EndTracker
-from .ending import options_of
+from .ending import is_end, options_of
 from .explore import Known
 from .matcher import Bits, Library, Matcher, call_error, check, library_errors
-from .steering import Position, closest, ends_after
 
 NUM_BYTES = 1_000_000
 MAX_FORCED = 1_024
 MAX_TRACKERS = 64
 MAX_REFUSED = 8
+NUM_FIRST, NUM_SPREAD, NUM_SEARCHED = 64, 128, 12  # tokens that are tried near the end
 
 
 class GrammarGuide:
@@ -260,15 +261,42 @@ class GrammarCursor:
         return min(ends, key=self._spell, default=None)
 
     def _within(self, end: bytes, budget: int) -> Mask:
-        """The tokens after which some end is known that fits; else those that come closest."""
-        end_tracker = self.guide.end_tracker(self.written)
-        position = Position(self.matcher, end_tracker, self.required, end)
-        allowed = self.guide.vocabulary.tokens(self.mask())
-        found = ends_after(position, allowed, budget, self.guide.vocabulary)
+        """The tokens after which some end is known that fits; else those that come closest.
+
+        Not every token can be tried, so this is a part of what would fit, near the end of a budget
+        only: beginnings of an end that is known, and of all other tokens a sample. end: of the
+        answer from here; it begins with what is required.
+        """
+        end_tracker, vocabulary = self.guide.end_tracker(self.written), self.guide.vocabulary
+        spell, table = vocabulary.spell, vocabulary.token_bytes
+        leading = vocabulary.beginnings(end)
+        found = {token: rest for token, rest in leading.items() if spell(rest) < budget}
+        sample = _sample(vocabulary.tokens(self.mask()))
+        others = [token for token in sample if table[token] and token not in leading]
+        tail = end[len(self.required) :]
+        if spell(tail) < budget:
+            found |= {token: tail for token in others if is_end(self.matcher, table[token] + tail)}
+        left = [token for token in others if token not in found]
+        left.sort(key=lambda token: len(table[token]))
+        for token in left[:NUM_SEARCHED]:
+            other = self._end_after(end_tracker, table[token])
+            if other is not None and spell(other) < budget:
+                found[token] = other
         if not found and not self.is_accepting:
-            found = closest(position, self.guide.vocabulary)
+            least = min(map(spell, leading.values()), default=0)
+            found = {token: rest for token, rest in leading.items() if spell(rest) == least}
         self._ends_after = found
         return self.guide.bits.of([*found], self.is_accepting)
+
+    def _end_after(self, end_tracker: EndTracker, data: bytes) -> bytes | None:
+        """The end that is known after a token of these bytes, with what it leaves of the required.
+        end_tracker: of the text so far."""
+        step = data + self.required[len(data) :]
+        if self.matcher.validate_tokens(list(step)) < len(step):
+            return None
+        end_tracker = end_tracker.copy()
+        end_tracker.advance(step)
+        return None if end_tracker.end is None else step[len(data) :] + end_tracker.end
 
     def _spell(self, end: bytes | None) -> int:
         return NEVER if end is None else self.guide.vocabulary.spell(end)
@@ -285,6 +313,12 @@ class GrammarCursor:
             self.guide.follow(self._token_matcher, self.written[self._num_read :])
         self._num_read = len(self.written)
         return self._token_matcher
+
+
+def _sample(tokens: Sequence[int]) -> Sequence[int]:
+    """The first of these tokens, and some that are spread over the others."""
+    rest = tokens[NUM_FIRST:]
+    return [*tokens[:NUM_FIRST], *rest[:: max(1, len(rest) // NUM_SPREAD)]]
 
 
 def _whole(written: bytes, forced: bytes) -> bytes:

@@ -54,11 +54,8 @@ class Library:
         """Bits of the bytes that tokens can spell."""
         single_bytes = [data for data in self.vocabulary.ids if len(data) == 1]
         if len(single_bytes) < 256:
-            single_bytes = [
-                data
-                for data in self.vocabulary.ids
-                if not self.vocabulary.is_end[self.vocabulary.ids[data]]
-            ]
+            ids, is_end = self.vocabulary.ids, self.vocabulary.is_end
+            single_bytes = [data for data, token in ids.items() if not is_end[token]]
         return sum(1 << byte for byte in set().union(*single_bytes))
 
     @cached_property

@@ -153,8 +153,4 @@ def _objects(objects: Objects, path: str) -> list[Objects]:
 
 def _negated(nodes: All) -> list[Node]:
     """For each of the nodes, that of all values that do not meet it, where there are any."""
-    return [node.negated() for node in nodes if not _is_total(node)]
-
-
-def _is_total(node: Node) -> bool:
-    return not node.is_not and (node.schema is True or node.schema == {})
+    return [it.negated() for it in nodes if it.is_not or not (it.schema is True or it.schema == {})]

@@ -13,28 +13,25 @@ from .patterns.spelling import value_key
 SILENT = frozenset(("title", "description", "$comment", "default", "examples"))
 
 
-class Contradictions:
-    """Finds them, with a cache."""
+def without_contradictions(
+    ways: Iterable[Facts], known: dict[tuple[str, ...], bool]
+) -> list[Facts]:
+    """The ways of which it is not plain that no value meets them. known: a cache; grows."""
+    return [facts for facts in ways if not _is_plain(facts, known)]
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, ...], bool] = {}
 
-    def kept(self, ways: Iterable[Facts]) -> list[Facts]:
-        """The ways of which it is not plain that no value meets them."""
-        return [facts for facts in ways if not self._is_plain(facts)]
-
-    def _is_plain(self, facts: Facts) -> bool:
-        objects = facts.objects
-        if objects is None or facts.types != ("object",):
-            return False
-        required_nodes = (objects.properties.get(name, ()) for name in objects.required)
-        return any(len(nodes) > 1 and self._is_never(nodes) for nodes in required_nodes)
-
-    def _is_never(self, nodes: All) -> bool:
+def _is_plain(facts: Facts, known: dict[tuple[str, ...], bool]) -> bool:
+    objects = facts.objects
+    if objects is None or facts.types != ("object",):
+        return False
+    for name in objects.required:
+        nodes = objects.properties.get(name, ())
         key = tuple(node.key for node in nodes)
-        if key not in self._known:
-            self._known[key] = _is_never(nodes)
-        return self._known[key]
+        if len(nodes) > 1 and key not in known:
+            known[key] = _is_never(nodes)
+        if len(nodes) > 1 and known[key]:
+            return True
+    return False
 
 
 def _is_never(nodes: All) -> bool:

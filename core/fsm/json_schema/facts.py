@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -19,6 +19,8 @@ from .patterns.lookaround import is_in
 
 TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 MAX_MATCHES = 400
+_ABOUT = {"number": "numbers", "integer": "numbers", "string": "strings"}  # the facts of a type
+_ABOUT |= {"array": "arrays", "object": "objects"}
 T = TypeVar("T")
 
 
@@ -300,16 +302,10 @@ class Facts:
         return self if kept == self.types else replace(self, types=kept)
 
     def _possible(self) -> tuple[str, ...]:
-        by_kind: dict[str, Any] = {
-            "number": self.numbers,
-            "integer": self.numbers,
-            "string": self.strings,
-        }
-        by_kind |= {"array": self.arrays, "object": self.objects}
         return tuple(
             kind
             for kind in self.types or ()
-            if (facts := by_kind.get(kind)) is None or not facts.is_empty()
+            if (facts := getattr(self, _ABOUT.get(kind, ""), None)) is None or not facts.is_empty()
         )
 
     def narrowed(self) -> Facts:
@@ -321,11 +317,10 @@ class Facts:
         stand alone, those that they are about; none where nothing tells."""
         if self.types is not None:
             return self.types
-        about = {"numbers": "number", "strings": "string", "arrays": "array", "objects": "object"}
         return tuple(
-            about[f.name]
-            for f in fields(self)
-            if f.name in about and getattr(self, f.name) is not None
+            kind
+            for kind, name in _ABOUT.items()
+            if kind != "integer" and getattr(self, name) is not None
         )
 
 

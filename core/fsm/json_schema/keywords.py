@@ -236,11 +236,9 @@ def _bound(sub: Subschema, keyword: str) -> Interval:
     is_open = keyword.startswith("exclusive")
     is_low = keyword.endswith("inimum")
     is_open |= sub.schema.get("exclusiveMinimum" if is_low else "exclusiveMaximum") is True
-    return (
-        Interval(low=limit, is_low_open=is_open)
-        if is_low
-        else Interval(high=limit, is_high_open=is_open)
-    )
+    if is_low:
+        return Interval(low=limit, is_low_open=is_open)
+    return Interval(high=limit, is_high_open=is_open)
 
 
 def _number(sub: Subschema, keyword: str) -> Decimal:

@@ -148,7 +148,7 @@ def _name_classes(objects: Objects, unfold: Unfold) -> Iterator[tuple[Strings, A
     elif len(partial) > MAX_OVERLAPPING:
         raise UnsupportedSchema(f"at most {MAX_OVERLAPPING} patternProperties that overlap")
     else:
-        for found in _subsets(partial):
+        for found in chain(*(combinations(partial, n) for n in range(1, len(partial) + 1))):
             unlike = tuple(source for source in partial if source not in found)
             nodes = tuple(node for source in found for node in patterns[source])
             yield _class(found, unlike), distinct((*nodes, *always))
@@ -200,10 +200,6 @@ def _is_disjoint(sources: tuple[str, str]) -> bool:
         return False
 
 
-def _subsets(items: list[str]) -> Iterator[tuple[str, ...]]:
-    return chain.from_iterable(combinations(items, n) for n in range(1, len(items) + 1))
-
-
 def _name_facts(names: All, unfold: Unfold) -> list[Strings]:
     """The facts of propertyNames, one for each way, without those that it lists."""
     if not names:
@@ -226,7 +222,7 @@ def other_than(names: tuple[str, ...]) -> str:
             f"additionalProperties beside names of {MAX_NAMES_SIZE} characters in all"
         )
     apart = [
-        _spelled(prefix) + one_char(common(ANY_CHAR.ranges, _without(chars)))
+        _spelled(prefix) + one_char(common(ANY_CHAR.ranges, complement(union(map(_pair, chars)))))
         for prefix, chars in follow.items()
     ]
     short = [_spelled(prefix) for prefix in follow if prefix and prefix not in names]
@@ -239,8 +235,8 @@ def _spelled(text: str) -> str:
     return literal(value_text(text)[1:-1])
 
 
-def _without(chars: set[str]) -> tuple[tuple[int, int], ...]:
-    return complement(union(pair for char in chars for pair in single(char)))
+def _pair(char: str) -> tuple[int, int]:
+    return single(char)[0]
 
 
 MAX_NAMES_SIZE = 100_000

@@ -15,7 +15,7 @@ from ...api.dialects import draft_of, normalized
 from ..regex.errors import FIELD, InvalidSchema, NotRegular, UnsupportedSchema, derived, refuse
 from ..regex.limits import TooSlow
 from .alternatives import Group, Option, groups_of, negation
-from .contradictions import Contradictions
+from .contradictions import without_contradictions
 from .facts import All, Facts, Node
 from .keywords import UNEVALUATED, applied, excluded, read, sealed
 from .members import parted
@@ -55,7 +55,7 @@ class Document:
         self._seconds = seconds
         self._references = References(self.root)
         self._draft = draft_of(schema)
-        self._contradictions = Contradictions()
+        self._contradictions: dict[tuple[str, ...], bool] = {}
         self._facts: dict[tuple[str, bool], Facts] = {}
         self._open: set[tuple[str, ...]] = set()
         self._ways: dict[tuple[str, ...], tuple[Facts, ...]] = {}
@@ -163,7 +163,7 @@ class Document:
         with located(group.key):
             chosen = [_satisfied(ways, option) for option in found]
             if not is_wide:
-                chosen = [self._contradictions.kept(option) for option in chosen]
+                chosen = [without_contradictions(option, self._contradictions) for option in chosen]
             if group.is_one and not is_wide:
                 chosen = self._apart(group, chosen, inside)
         ways = tuple(way for option in chosen for way in option)

@@ -74,7 +74,9 @@ def _below(tree: Tree, number: int) -> int | None:
     if isinstance(tree, Capture) and tree.number == number:
         return None
     found = [
-        i for i, part in enumerate(parts(tree)) if any(_is_of(it, number) for it in every(part))
+        i
+        for i, part in enumerate(parts(tree))
+        if any(isinstance(it, Capture | Back) and it.number == number for it in every(part))
     ]
     return found[0] if len(found) == 1 else None
 
@@ -106,10 +108,6 @@ def _always_once(tree: Tree, number: int) -> bool:
         case Loop(item, 1, 1):
             return _always_once(item, number)
     return False
-
-
-def _is_of(tree: Tree, number: int) -> bool:
-    return isinstance(tree, Capture | Back) and tree.number == number
 
 
 def _spelled(tree: Tree) -> Iterator[str | None]:

@@ -63,9 +63,10 @@ def category(letter: str, is_ascii: bool) -> Ranges:
     """The set behind the escapes d, w and s, and behind their opposites D, W and S."""
     if letter.isupper():
         return complement(category(letter.lower(), is_ascii))
-    test = {"d": str.isdecimal, "w": _is_word, "s": str.isspace}[letter]
+    test = {"d": str.isdecimal, "w": str.isalnum, "s": str.isspace}[letter]
     end = 0x80 if is_ascii else CATEGORIES_END
     flags = np.fromiter(map(test, map(chr, range(end))), bool, end)
+    flags[ord("_")] |= letter == "w"
     if is_ascii and letter == "s":
         flags[0x1C:0x20] = False  # separators that only Unicode calls spaces
     return _ranges(flags)
@@ -100,10 +101,6 @@ def fold(ranges: Ranges, is_ascii: bool) -> Ranges:
 def _ranges(flags: npt.NDArray[np.bool_]) -> Ranges:
     edges = np.flatnonzero(np.diff(flags, prepend=False, append=False)).tolist()
     return tuple(zip(edges[::2], edges[1::2], strict=True))
-
-
-def _is_word(char: str) -> bool:
-    return char.isalnum() or char == "_"
 
 
 def _cased(ranges: Ranges, is_ascii: bool) -> Iterator[str]:

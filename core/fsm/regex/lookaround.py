@@ -31,15 +31,9 @@ Verdicts: TypeAlias = tuple[bool, ...]
 NONE: Threads = frozenset()
 
 
-def determinize_looking(
-    nfa: Nfa, start: int, members: list[list[int]], meter: Meter
-) -> tuple[list[Row], list[bool]]:
-    """As `nfa.determinize`, for automata with guards."""
-    return _Looking(nfa, members, meter).run(start)
-
-
-class _Looking:
-    """behind: for each lookbehind, the places that the last character led to."""
+class Looking:
+    """As `nfa.Subsets`, for automata with guards. behind: for each lookbehind, the places that the
+    last character led to."""
 
     def __init__(self, nfa: Nfa, members: list[list[int]], meter: Meter) -> None:
         self.nfa = nfa
@@ -56,6 +50,7 @@ class _Looking:
         self.work = 0
 
     def run(self, start: int) -> tuple[list[Row], list[bool]]:
+        """As `Subsets.run`."""
         behind: Behind = tuple(frozenset[int]() for _ in self.nfa.behinds)
         first = self._enter(Thread(start), self._verdicts(behind)[0])
         self.queue = [(behind, NONE), (behind, first)]

@@ -142,18 +142,10 @@ class Builder:
         return nfa_state
 
 
-def determinize(
-    nfa: Nfa, start: int, members: list[list[int]], meter: Meter
-) -> tuple[list[Row], list[bool]]:
-    """One state for each combination of places that can be occupied at once.
+class Subsets:
+    """Determinizes an automaton: one state for each combination of places that can be occupied at
+    once. members: for each set the classes that it is made of."""
 
-    Returns rows (class -> state, ascending classes) and which states accept. State 0 is dead, 1 is
-    where it starts. members: for each set the classes that it is made of. Raises InvalidCall.
-    """
-    return _Subsets(nfa, members, meter).run(start)
-
-
-class _Subsets:
     def __init__(self, nfa: Nfa, members: list[list[int]], meter: Meter) -> None:
         self.nfa = nfa
         self.members = members
@@ -165,6 +157,8 @@ class _Subsets:
         self.work = self.check_at = 0
 
     def run(self, start: int) -> tuple[list[Row], list[bool]]:
+        """Rows (class -> state, ascending classes) and which states accept. State 0 is dead, 1 is
+        where it starts. Raises InvalidCall."""
         self._state((start,))
         rows = [self._row(nfa_states) for nfa_states in self.queue]  # grows while it is walked
         return rows, [self.nfa.end in nfa_states for nfa_states in self.queue]

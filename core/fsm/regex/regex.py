@@ -9,9 +9,9 @@ from ...api.protocol import InvalidCall
 from . import chars
 from .dfa import Dfa, assemble
 from .limits import Limits, Meter
-from .lookaround import determinize_looking
+from .lookaround import Looking
 from .minimal import minimize
-from .nfa import Builder, Row, determinize
+from .nfa import Builder, Row, Subsets
 from .partition import Partition, cut
 from .syntax import read_syntax
 from .tree import Tree, trimmed
@@ -50,8 +50,10 @@ def automaton_of(tree: Tree, meter: Meter) -> tuple[list[Row], list[bool], int, 
     builder = Builder(lambda ranges: kinds.setdefault(ranges, len(kinds)), meter)
     start = builder.build(tree)
     partition, members = cut(list(kinds), meter)
-    run = determinize_looking if builder.nfa.guards else determinize
-    rows, accepting = run(builder.nfa, start, members, meter)
+    automaton: Looking | Subsets = (Looking if builder.nfa.guards else Subsets)(
+        builder.nfa, members, meter
+    )
+    rows, accepting = automaton.run(start)
     rows, accepting, start = minimize(rows, accepting, 1, meter)
     if not start:
         hint = _OUTSIDE if builder.nfa.guards else ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import TypeAlias
 
 from .chars import EVERYTHING, Ranges, complement, single, union
@@ -99,9 +100,10 @@ _ENDS = (END, LAST, LINE_END)
 def boundary(word: Ranges, other: Ranges | None = None) -> Tree:
     """A position between a character of `word` and one of `other` (None: any other one), or
     an end of the text."""
-    outside = _edge(complement(word) if other is None else other)
-    inside = _beside(word)
-    return Alt((Seq((inside[0], outside[1])), Seq((outside[0], inside[1]))))
+    behind, ahead = _beside(word)
+    other_behind, other_ahead = _beside(complement(word) if other is None else other)
+    at_end, at_start = Alt((END, other_ahead)), Alt((START, other_behind))
+    return Alt((Seq((behind, at_end)), Seq((at_start, ahead))))
 
 
 def no_boundary(*kinds: Ranges) -> Tree:
@@ -115,11 +117,6 @@ def no_boundary(*kinds: Ranges) -> Tree:
 
 def _beside(ranges: Ranges) -> tuple[Tree, Tree]:
     return Lookaround(Set(ranges), is_ahead=False), Lookaround(Set(ranges), is_ahead=True)
-
-
-def _edge(ranges: Ranges) -> tuple[Tree, Tree]:
-    behind, ahead = _beside(ranges)
-    return Alt((START, behind)), Alt((END, ahead))
 
 
 def parts(tree: Tree) -> tuple[Tree, ...]:
@@ -205,7 +202,4 @@ def _trimmed_items(items: tuple[Tree, ...], at_start: bool, at_end: bool) -> tup
 
 
 def _num_anchors(items: tuple[Tree, ...], anchors: tuple[Tree, ...]) -> int:
-    num = 0
-    while num < len(items) and items[num] in anchors:
-        num += 1
-    return num
+    return sum(1 for _ in takewhile(anchors.__contains__, items))

@@ -26,32 +26,31 @@ MAX_INSIDE = 50_000
 UNSPELLABLE = 10_000
 
 
-class ShortestText:
-    """The fewest bytes that lead from each state to a match, of characters that can be spelled.
-
-    num_bytes: [states] how many. edges: [states] (character, next state) pairs, as `_edges`.
-    """
-
-    def __init__(self, dfa: Dfa, chars: list[str], can_spell: Callable[[str], bool]) -> None:
-        self.num_bytes = [NEVER] * dfa.num_states
-        self.edges: Edges = [[] for _ in range(dfa.num_states)]
-        weight = {char: len(char.encode()) if can_spell(char) else UNSPELLABLE for char in chars}
-        sources: list[list[tuple[int, str]]] = [[] for _ in range(dfa.num_states)]
-        for state, char, to in _edges(dfa, chars, weight):
-            self.edges[state].append((char, to))
-            sources[to].append((state, char))
-        heap = [(0, int(state)) for state in np.flatnonzero(dfa.accepting)]
-        for _, state in heap:
-            self.num_bytes[state] = 0
-        while heap:
-            length, to = heappop(heap)
-            if length > self.num_bytes[to]:
-                continue
-            for state, char in sources[to]:
-                longer = length + weight[char]
-                if longer < self.num_bytes[state]:
-                    self.num_bytes[state] = longer
-                    heappush(heap, (longer, state))
+def shortest_text(
+    dfa: Dfa, chars: list[str], can_spell: Callable[[str], bool]
+) -> tuple[list[int], Edges]:
+    """[states] the fewest bytes that lead from each state to a match, of characters that can be
+    spelled, and [states] (character, next state) pairs, as `_edges`."""
+    num_bytes = [NEVER] * dfa.num_states
+    edges: Edges = [[] for _ in range(dfa.num_states)]
+    weight = {char: len(char.encode()) if can_spell(char) else UNSPELLABLE for char in chars}
+    sources: list[list[tuple[int, str]]] = [[] for _ in range(dfa.num_states)]
+    for state, char, to in _edges(dfa, chars, weight):
+        edges[state].append((char, to))
+        sources[to].append((state, char))
+    heap = [(0, int(state)) for state in np.flatnonzero(dfa.accepting)]
+    for _, state in heap:
+        num_bytes[state] = 0
+    while heap:
+        length, to = heappop(heap)
+        if length > num_bytes[to]:
+            continue
+        for state, char in sources[to]:
+            longer = length + weight[char]
+            if longer < num_bytes[state]:
+                num_bytes[state] = longer
+                heappush(heap, (longer, state))
+    return num_bytes, edges
 
 
 def _edges(dfa: Dfa, chars: list[str], weight: dict[str, int]) -> list[tuple[int, str, int]]:
@@ -107,15 +106,13 @@ class ShortestFinish:
 
     def _count(self) -> list[int]:
         dfa, vocabulary = self._dfa, self._vocabulary
-        shortest = ShortestText(
-            dfa,
-            _representatives(dfa, vocabulary),
-            lambda char: vocabulary.spell(char.encode()) < NEVER,
+        chars = _representatives(dfa, vocabulary)
+        num_bytes, edges = shortest_text(
+            dfa, chars, lambda char: vocabulary.spell(char.encode()) < NEVER
         )
         counts = [0 if accepts else NEVER for accepts in dfa.accepting.tolist()]
         counts[0] = 0
-        order = np.argsort(np.array(shortest.num_bytes), kind="stable").tolist()
-        edges = shortest.edges
+        order = np.argsort(np.array(num_bytes), kind="stable").tolist()
         steps = [(state, self._steps(state, edges)) for state in order if counts[state]]
         _settle(counts, steps)
         return counts

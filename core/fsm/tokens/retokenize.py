@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
+from .trie import num_shared
 from .vocabulary import Vocabulary
 
 WINDOW_TOKENS = 256
@@ -31,13 +32,6 @@ class JumpForward(NamedTuple):
     keep: int
     ids: tuple[int, ...]
     required: bytes
-
-
-class _Start(NamedTuple):
-    """A number of tokens after which the text is encoded alone, and the cuts of this text."""
-
-    num_tokens: int
-    cuts: list[int]
 
 
 class Retokenizer:
@@ -122,8 +116,11 @@ class Retokenizer:
         table = self._vocabulary.token_bytes
         return tokens if b"".join([table[token] for token in tokens]) == data else None
 
-    def _starts(self, ids: Sequence[int], forced: bytes, joins: Joins) -> Iterator[_Start]:
-        """Where the text may be encoded alone, nearest first.
+    def _starts(
+        self, ids: Sequence[int], forced: bytes, joins: Joins
+    ) -> Iterator[tuple[int, list[int]]]:
+        """Numbers of tokens after which the text may be encoded alone, nearest first, and the cuts
+        of this text.
 
         The last is where text begins: the sequence's start, or after its last token without bytes.
         """
@@ -138,14 +135,14 @@ class Retokenizer:
         while tail and num_tried < MAX_STARTS:
             if 0 < position <= limit and self._is_break(data, position):
                 num_tried += 1
-                yield _Start(token_index, [cut - position for cut in cuts])
+                yield token_index, [cut - position for cut in cuts]
             position -= len(tail.pop())
             token_index -= 1
         first = self._text_start(ids, 0)
         if first != near:
             data = b"".join([table[token] for token in ids[first:]]) + forced
             cuts = self._cuts(data, joins)
-        yield _Start(first, cuts)
+        yield first, cuts
 
     def _text_start(self, ids: Sequence[int], least: int) -> int:
         """Where text begins: after the last token without bytes from `least` on, or at `least`."""
@@ -167,9 +164,3 @@ def _last_word(data: bytes) -> int:
     position = text.rfind("'", -2)
     kept = text[:position] if position >= 0 else text
     return len(data) - len(text[len(kept.rstrip()) :].encode())
-
-
-def num_shared(first: Sequence[int], second: Sequence[int]) -> int:
-    """Length of the common beginning."""
-    pairs = enumerate(zip(first, second, strict=False))
-    return next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))

@@ -124,7 +124,8 @@ class Tokenizations:
                 self._found[option].masses.append(node.log_mass + mass)
         for token, logprob in zip(node.tokens, logprobs, strict=True):
             if logprob > -inf:
-                self._open(self._child(node, token, logprob))
+                path, options = (*node.path, token), self._spellings.options(node, token)
+                self._open(Node(path, node.log_mass + logprob, options))
 
     def bounds(self) -> list[Bounds]:
         """Bounds of each option: that the text begins with it, and not with a longer option that
@@ -145,10 +146,6 @@ class Tokenizations:
 
     def _is_narrow(self, found: _Found) -> bool:
         return not found.open or found.missing() <= found.low() + self._tolerance
-
-    def _child(self, node: Node, token: int, logprob: float) -> Node:
-        options = self._spellings.options(node, token)
-        return Node((*node.path, token), node.log_mass + logprob, options)
 
     def _open(self, node: Node) -> None:
         node.tokens, node.sets = self._spellings.next(node)

@@ -8,7 +8,7 @@ Tokens that are not part of any UTF-8 text are left out; so are tokens without b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -80,7 +80,7 @@ class _Preorder:
             if split.head not in self.roots:
                 self.roots[split.head] = self._add(-1, 0, 0)
                 path, before = [self.roots[split.head]], ""
-            shared = _shared(before, split.text)
+            shared = num_shared(before, split.text)
             del path[shared + 1 :]
             for char in split.text[shared:]:
                 path.append(self._add(path[-1], len(path), ord(char)))
@@ -98,13 +98,12 @@ class _Preorder:
         return len(self.parent) - 1
 
 
-def _shared(before: str, text: str) -> int:
+def num_shared(first: Sequence[Any], second: Sequence[Any]) -> int:
     """Length of the common beginning."""
-    if text.startswith(before):
-        return len(before)
-    return next(
-        (i for i, (a, b) in enumerate(zip(before, text, strict=False)) if a != b), len(text)
-    )
+    if first == second[: len(first)]:
+        return len(first)
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
 def _arrange(nodes: _Preorder, duplicates: Ints32) -> Trie:

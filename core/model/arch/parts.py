@@ -4,7 +4,7 @@ of every matrix that is shared out only this rank's part."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -25,15 +25,6 @@ class Weights(Protocol):
 
     def take_part(self, name: str, dim: int, part: slice) -> Tensor:
         """Read a part of its rows (dim 0) or columns (dim 1) only."""
-
-
-class AttentionParts(NamedTuple):
-    """qkv: queries, keys and values of all heads, one after another. norm: of each head of queries
-    and keys, if there is one."""
-
-    qkv: Linear
-    norm: Norm | None
-    out: Linear
 
 
 class Parts:
@@ -62,8 +53,10 @@ class Parts:
         weight = self._for_rows(self._weights.take(f"{name}.weight"))
         return self.rows.norm(weight, self.config.norm_eps)
 
-    def attention(self, name: str) -> AttentionParts:
-        """Of each this rank's part, and columns of like size, see `balance`."""
+    def attention(self, name: str) -> tuple[Linear, Norm | None, Linear]:
+        """Queries, keys and values of all heads, one after another; the norm of each head of
+        queries and keys, if there is one; and the output. Of each this rank's part, and columns of
+        like size, see `balance`."""
         config, names = self.config, [f"{name}.{part}_proj" for part in "qkv"]
         weight = self._joined(names, "weight", num_turned=2)
         bias = self._joined_bias(names, num_turned=2) if config.has_qkv_bias else None
@@ -72,7 +65,7 @@ class Parts:
         if out.dtype is torch.float32:  # others are not read as digits, and could overflow
             out = balance(weight, bias, norms, out, self.ranks.part(config.num_heads))
         out_bias = self._bias(f"{name}.o_proj") if config.has_output_bias else None
-        return AttentionParts(
+        return (
             Linear(self._backend.linear(weight), bias),
             None if norms is None else self.rows.norm(norms, config.norm_eps),
             SummedLinear.of(self._backend.linear(out), out_bias, self.ranks),

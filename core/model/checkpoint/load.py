@@ -1,4 +1,5 @@
-"""From a checkpoint folder to a model: whose code runs it, what it is, and its weights.
+"""From a checkpoint folder to a model: whose code runs it, what it is, its number type, and its
+weights.
 
 A model that is named "dummy:" and a shape, as in "dummy:llama-2-7b", has no folder.
 """
@@ -12,6 +13,7 @@ from typing import TypeAlias
 
 import torch
 
+from ....kernels.cpu.linear.linear import is_native
 from ...api.protocol import InvalidModel
 from ..arch.llama import Llama
 from ..architectures import ARCHITECTURES
@@ -20,12 +22,15 @@ from ..hub.folders import DUMMY, is_dummy
 from ..keys import Keys
 from ..model import Model
 from ..parallel import Ranks
+from ..sizes import DTYPE_BYTES, Sizes
 from ..transformers import model as hub
 from ..transformers.model import HubConfig
 from ..weights import Checkpoint
 from .dummy import DummyWeights, dummy_config
 
 Described: TypeAlias = ModelConfig | HubConfig
+
+SMALL = 256 << 20  # bytes in float32 up to which half precision gains nothing worth its rounding
 
 
 def describe(model: str | Path) -> Described:
@@ -38,6 +43,22 @@ def describe(model: str | Path) -> Described:
     if read_architecture(keys) in ARCHITECTURES:
         return ModelConfig.from_folder(model)
     return hub.describe(model)
+
+
+def auto_dtype(sizes: Sizes, device: str) -> str:
+    """The dtype that "auto" means on a device ("cpu", "cuda:0").
+
+    It follows from the checkpoint and the machine's abilities, and never from a measurement, so
+    that a call is answered alike in every run.
+
+    What is stored in float32, and small models, are run in float32. Others in the half precision
+    that they are stored in; on a CPU in bfloat16 if it multiplies that, else in float32.
+    """
+    if sizes.dtype == "float32" or sizes.num_parameters() * DTYPE_BYTES["float32"] < SMALL:
+        return "float32"
+    if device != "cpu":
+        return sizes.dtype
+    return "bfloat16" if is_native(torch.bfloat16) else "float32"
 
 
 def load_model(

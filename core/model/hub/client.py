@@ -139,14 +139,11 @@ def silent_progress_bar() -> type:
 
 
 def _library() -> Any:
-    try:
-        import huggingface_hub
-        import huggingface_hub.constants
-        import huggingface_hub.errors
-        import huggingface_hub.utils
-    except ImportError as error:
-        message = "a model of the hub is fetched by huggingface_hub, which is not installed"
-        raise InvalidModel(f"{message}; run `pip install huggingface_hub`") from error
+    import huggingface_hub
+    import huggingface_hub.constants
+    import huggingface_hub.errors
+    import huggingface_hub.utils
+
     return huggingface_hub
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...api.batch import Copy, Ints
 from ...api.errors import InvalidCall
-from ..allocation import allocating, too_large
+from ..pool import allocating, too_large
 
 BLOCK = 256  # tokens that are copied at a time
 

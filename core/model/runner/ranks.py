@@ -6,10 +6,11 @@ A batch that refers to samples still in flight begins with their broadcast by ra
 device's queue, so that no rank waits for them on its host. Every rank enqueues the same work in the
 same order. If a rank dies or hangs, the runtime ends: the other parts are useless without it.
 
-A rank with too little memory for a batch takes part in the rest of it with zeros
-(`dummy_collectives`), so that all ranks stay in step; the batch is then computed again in
-micro-batches. This costs a healthy step nothing: the other rank reports before it continues, and
-no result of the batch can exist before it does.
+A rank with too little memory for a batch contributes zeros to every remaining sum, gather and
+broadcast of it (`run_remaining`), so that all ranks, each of which waits for all in every
+collective, stay in step; the batch is then computed again in micro-batches. This costs a healthy
+step nothing: the other rank reports before it continues, and no result of the batch can exist
+before it does.
 """
 
 from __future__ import annotations
@@ -17,19 +18,25 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
+from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from ...api.batch import Batch, Copy, Ints, NoMemory, Outcome, SamplingParams
 from ...api.protocol import BackendClosed
+from ..config import ModelConfig
+from ..inputs import wanted_of
+from ..model import Model, RankedModel
 from ..parallel import GroupCollectives, Progress, Ranks
-from . import dummy_collectives
+from .answers import blocks
 from .micro_batches import NUM_MICRO_BATCHES, merged, micro_batches
 from .runner import DeviceBatch, ModelRunner
 
@@ -272,7 +279,44 @@ def catch_up(runner: ModelRunner, ranks: Ranks, batch: Batch, num_done: int) -> 
             raise RuntimeError("no memory beside a recorded step")
         torch.cuda.empty_cache()
     with torch.inference_mode():
-        dummy_collectives.run_remaining(model, ranks, batch, num_done)
+        run_remaining(model, ranks, batch, num_done)
+
+
+def run_remaining(model: Model, ranks: Ranks, batch: Batch, num_done: int) -> None:
+    """Take part, with zeros, in the collectives of a step after the first `num_done`. The step must
+    be computed, not replayed from a graph. Raises RuntimeError where a rank is gone."""
+    for collective in islice(_collectives(model, ranks, batch), num_done, None):
+        collective()
+
+
+def _collectives(model: Model, ranks: Ranks, batch: Batch) -> Iterator[Callable[[], object]]:
+    """All collectives of a batch, in order: the broadcast of sampled tokens, the sums of the
+    embeddings and of both halves of every layer, and the gathers of logits."""
+    sizes = model.config
+    assert isinstance(sizes, ModelConfig), "others' code runs on one rank"
+    assert isinstance(model, RankedModel)
+
+    def zeros(*shape: int, dtype: torch.dtype = model.dtype) -> Tensor:
+        return torch.zeros(*shape, dtype=dtype, device=model.device)
+
+    def add(count: int) -> None:
+        ranks.sum(zeros(count, sizes.hidden_size))
+
+    def gather(count: int) -> None:
+        ranks.gathered(zeros(count, ranks.block_len(sizes.vocabulary_size)))
+
+    num_references = -int(batch.ids.min(initial=0))
+    if num_references:
+        yield lambda: ranks.broadcast_from_first(zeros(num_references, dtype=torch.int64))
+    wanted, num_tokens = wanted_of(batch), len(batch.ids)
+    num_wanted = num_tokens if wanted is None else len(wanted)
+    for count in model.sum_rows(num_tokens, num_wanted):
+        if count:
+            yield partial(add, count)
+    for block in blocks(*(torch.empty(len(it), 0) for it in (batch.scored, batch.queried))):
+        yield partial(gather, len(block))
+    if len(batch.sampled):
+        yield partial(gather, len(batch.sampled))
 
 
 def _no_memory(rank: str) -> str:

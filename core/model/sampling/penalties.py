@@ -6,7 +6,7 @@ listed tokens cost; the vocabulary is copied once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,13 +23,6 @@ class _Change(NamedTuple):
     row: int
     ids: Sequence[int] | np.ndarray[Any, Any]
     values: float | Sequence[float]
-
-
-class _Merged(NamedTuple):
-    """indices: [n] in the flat logits, an id as often as it was listed. values: [n]."""
-
-    indices: Tensor
-    values: Tensor
 
 
 def changed(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
@@ -76,12 +69,13 @@ def is_changing(params: SamplingParams) -> bool:
     return bool(params.generated is not None or params.logit_bias or params.banned)
 
 
-def _merged(changes: Iterable[_Change], logits: Tensor) -> Iterable[_Merged]:
-    """All changes as one, on the device of the logits, not waited for; nothing if there is none."""
+def _merged(changes: Iterable[_Change], logits: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """All changes as one, on the device of the logits, not waited for; nothing if there is none.
+    Indices [n] in the flat logits, an id as often as it was listed, and values [n]."""
     found = [change for change in changes if len(change.ids)]
     if found:
         width = logits.shape[-1]
         ids = [np.asarray(change.ids, np.int64) + change.row * width for change in found]
         values = [np.broadcast_to(np.asarray(c.values, np.float32), len(c.ids)) for c in found]
-        joined = (to_tensor(np.concatenate(part), logits.device) for part in (ids, values))
-        yield _Merged(*joined)
+        index, value = (to_tensor(np.concatenate(part), logits.device) for part in (ids, values))
+        yield index, value

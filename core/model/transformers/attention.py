@@ -123,30 +123,23 @@ class _SdpaInterceptor(TorchFunctionMode):
         return self._handler(call).transpose(0, 1)[None]
 
 
-class PagedHandler:
-    """Computes attention over a pool. windows: of each layer, which of the inputs' plans is its
-    own."""
-
-    def __init__(
-        self, inputs: Inputs, pool: KVPool, attention: Attention, windows: tuple[int, ...]
-    ) -> None:
-        self._inputs = inputs
-        self._pool = pool
-        self._attention = attention
-        self._windows = windows
-
-    def attend(self, call: AttentionCall) -> Tensor:
-        """As `AttentionHandler`; keys and values go into the pool, padded with zeros to its
-        width."""
-        assert call.layer is not None
-        layer = self._pool.layers[call.layer]
-        dim = layer.shape[-1]
-        q, k, v = (_padded(x, dim).transpose(0, 1) for x in (call.q, call.k, call.v))
-        self._pool.write(call.layer, self._inputs.slots, torch.cat((k, v), 1).to(layer.dtype))
-        plan = self._inputs.plans[self._windows[call.layer]]
-        softcap = call.options.get("softcap")
-        out = self._attention.attend(q.to(layer.dtype), layer, plan, call.scale, softcap)
-        return out[..., : call.v.shape[-1]].to(call.q.dtype)
+def attend_paged(
+    inputs: Inputs,
+    pool: KVPool,
+    attention: Attention,
+    windows: tuple[int, ...],
+    call: AttentionCall,
+) -> Tensor:
+    """Attention over a pool, as `AttentionHandler`; keys and values go into the pool, padded with
+    zeros to its width. windows: of each layer, which of the inputs' plans is its own."""
+    assert call.layer is not None
+    layer = pool.layers[call.layer]
+    dim = layer.shape[-1]
+    q, k, v = (_padded(x, dim).transpose(0, 1) for x in (call.q, call.k, call.v))
+    pool.write(call.layer, inputs.slots, torch.cat((k, v), 1).to(layer.dtype))
+    plan, softcap = inputs.plans[windows[call.layer]], call.options.get("softcap")
+    out = attention.attend(q.to(layer.dtype), layer, plan, call.scale, softcap)
+    return out[..., : call.v.shape[-1]].to(call.q.dtype)
 
 
 def _padded(x: Tensor, dim: int) -> Tensor:

@@ -21,7 +21,7 @@ from ..hub.files import some
 from ..keys import Keys
 from ..sizes import DTYPE_BYTES
 from .attention import NAME, TRIAL, attention_forward
-from .masks import trial_mask
+from .trial import trial_mask
 
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
 _LENGTHS = ("max_position_embeddings", "max_seq_len", "seq_length")  # the latter MPT's and BLOOM's

@@ -7,8 +7,9 @@ proved on a few tokens once it is loaded.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ from ..keys import Keys
 from ..pool import KVPool
 from ..sizes import Sizes
 from ..weights import opened, weight_files
-from .attention import NAME, TRIAL, PagedHandler, handling_attention
+from .attention import NAME, TRIAL, attend_paged, handling_attention
 from .cached import CachedModel, cached_layers_of
 from .decoder import Decoder, DecoderModel
 from .library import (
@@ -80,20 +81,11 @@ class HubModel(DecoderModel):
     def hidden(self, inputs: Inputs, pool: KVPool, attention: Attention) -> Tensor:
         """As `Model.hidden`."""
         intercepts_sdpa = self.config.intercepts_sdpa
-        handler = PagedHandler(inputs, pool, attention, self._window_indices)
-        with handling_attention(handler.attend, intercepts_sdpa):
+        handler = partial(attend_paged, inputs, pool, attention, self._window_indices)
+        with handling_attention(handler, intercepts_sdpa):
             mask = self._mask if intercepts_sdpa else None
             states = self._decoder.states(inputs.ids[None], inputs.positions[None], mask)
         return states if inputs.wanted is None else states.index_select(0, inputs.wanted)
-
-
-class _TrialResult(NamedTuple):
-    """How a class can be run. cached: the layers that cache, where its attention is its own."""
-
-    decoder: Decoder
-    layers: Layers
-    intercepts_sdpa: bool = False
-    cached: tuple[int, ...] = ()
 
 
 def describe(folder: str | Path) -> HubConfig:
@@ -105,9 +97,8 @@ def describe(folder: str | Path) -> HubConfig:
     length = stated or ASSUMED_LEN
     settle_rope(config, length)
     with quiet():
-        trial = _trial(kind, config)
+        decoder, layers, intercepts_sdpa, cached = _trial(kind, config)
     bos_id, ends = read_special_tokens(keys)
-    decoder, layers = trial.decoder, trial.layers
     sizes = HubConfig(
         architecture=decoder.name,
         vocabulary_size=layers.vocabulary_size,
@@ -121,16 +112,17 @@ def describe(folder: str | Path) -> HubConfig:
         eos_ids=ends or eos_ids(config),
         parameter_count=sum(p.numel() for p in decoder.whole.parameters()),
         windows=layers.windows,
-        intercepts_sdpa=trial.intercepts_sdpa,
-        cached_layers=trial.cached,
+        intercepts_sdpa=intercepts_sdpa,
+        cached_layers=cached,
     )
     check_special_tokens(keys, sizes)
     return sizes
 
 
-def _trial(kind: Any, config: Any) -> _TrialResult:
-    """The first way in which a class can be run: with our attention, or with its own and a cache.
-    Raises InvalidModel, of the last way."""
+def _trial(kind: Any, config: Any) -> tuple[Decoder, Layers, bool, tuple[int, ...]]:
+    """The first way in which a class can be run: with our attention, and whether torch's function
+    is intercepted, or with its own and a cache, and the layers that cache. Raises InvalidModel, of
+    the last way."""
     for intercepts_sdpa in attention_paths(kind, config):
         try:
             decoder = Decoder(build(kind, config, "sdpa" if intercepts_sdpa else TRIAL))
@@ -141,10 +133,10 @@ def _trial(kind: Any, config: Any) -> _TrialResult:
         except InvalidModel:
             continue
         if layers is not None:
-            return _TrialResult(decoder, layers, intercepts_sdpa)
+            return decoder, layers, intercepts_sdpa, ()
     decoder = Decoder(build(kind, config, "eager"))  # masks of others look at data
     layers, cached = cached_layers_of(decoder)
-    return _TrialResult(decoder, layers, cached=cached)
+    return decoder, layers, False, cached
 
 
 def load(

@@ -84,10 +84,8 @@ def function_asked(pen: Pen) -> Asked:
     if not arguments or pen.chance(0.5):
         request = pen.one(*FORMS["called"]).format(called(pen, f, arguments))
     else:
-        form, listed = (
-            pen.one(*FORMS["named"], *FORMS["spoken"]),
-            listing(pen, f.parameters, arguments),
-        )
+        form = pen.one(*FORMS["named"], *FORMS["spoken"])
+        listed = listing(pen, f.parameters, arguments)
         head, _, tail = f.words.partition(" ")
         request = form.format(f=f.name, w=f.words, v=listed, head=head, tail=tail)
     return Asked(f, request + pen.one(*FORMS["endings"]), arguments)

@@ -2,13 +2,11 @@
 of functions that take the fields of a sentence.
 """
 
-from string import Formatter
-
 from ..world.data import blocks_of
 from ..world.document import Document, Pen
 from ..world.functions import Function, Value, object_schema, parameter
 from ..world.invented import acronym, email, firm, full_name, place, product, spelled
-from ..world.prose import FIELDS, Source, among
+from ..world.prose import FIELDS, Source, among, fields_of
 from .calls import Asked, conversation
 from .common import THEMES
 from .extraction import is_number, wanted
@@ -56,8 +54,7 @@ def usual_asked(pen: Pen) -> Asked:
     """A request for one of the usual functions."""
     names, texts = pen.rng.choice(FUNCTIONS)
     text = pen.one(*texts)
-    keys = [key for _, key, _, _ in Formatter().parse(text) if key]
-    values = {key: usual_source(pen, key) for key in keys}
+    values = {key: usual_source(pen, key) for key in fields_of(text)}
     asked = taking(pen, pen.one(*names), values)
     return asked._replace(request=text.format_map(values) + pen.one("", "", "", " Use the tool."))
 

@@ -28,11 +28,8 @@ class Essay:
     def judgment(self, dimension: str) -> str:
         """The judge's line on one dimension, with its leading space and without its newline."""
         if dimension == "Evidence":
-            return (
-                f" good, it counts {self.count}."
-                if self.marks[dimension]
-                else " poor, it only claims."
-            )
+            has_counts = self.marks[dimension]
+            return f" good, it counts {self.count}." if has_counts else " poor, it only claims."
         line: str = _DATA["marks"][dimension][self.marks[dimension]]
         return line
 

@@ -57,12 +57,8 @@ class Words:
     """
 
     def __init__(self, rng: random.Random, held_out: bool) -> None:
-        self._rng, self._held_out, self._starts = rng, held_out, set[str]()
-
-    @property
-    def held_out(self) -> bool:
-        """Whether these are the words of exams."""
-        return self._held_out
+        self.held_out = held_out
+        self._rng, self._starts = rng, set[str]()
 
     def name(self) -> str:
         """A person's name of two syllables, such as Zorvek; in training at times another one."""
@@ -93,12 +89,12 @@ class Words:
         """
         while True:
             text = draw()
-            if is_held_out(text) == self._held_out:
+            if is_held_out(text) == self.held_out:
                 return text
 
     def _is_other(self) -> bool:
         """Whether a training word should be unlike those of the exams, to widen what is copied."""
-        return not self._held_out and self._rng.random() < 0.12
+        return not self.held_out and self._rng.random() < 0.12
 
     def free_word(self) -> str:
         """Some letters that can be spoken, such as Kalimon."""
@@ -108,6 +104,6 @@ class Words:
     def _fresh(self, draw: Callable[[], str], start_len: int) -> str:
         while True:
             word = draw()
-            if is_held_out(word) == self._held_out and word[:start_len] not in self._starts:
+            if is_held_out(word) == self.held_out and word[:start_len] not in self._starts:
                 self._starts.add(word[:start_len])
                 return word

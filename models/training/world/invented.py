@@ -43,13 +43,8 @@ def spelled(pen: Pen, syllables: int) -> str:
         ends = pen.chance(0.7 if i == syllables - 1 else 0.3)
         text += part(pen, "onsets") if pen.chance(rare) else pen.one(*"bcdfghjklmnprstvwz")
         text += part(pen, "vowels") if pen.chance(rare) else pen.one(*"aeiou")
-        text += (
-            part(pen, "codas")
-            if ends and pen.chance(rare)
-            else pen.one("", *"lnrst")
-            if ends
-            else ""
-        )
+        if ends:
+            text += part(pen, "codas") if pen.chance(rare) else pen.one("", *"lnrst")
     return text
 
 

@@ -5,7 +5,6 @@ sentence in eight is kept for exams, as one invented name in eight is.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from string import Formatter
 
 from .data import blocks_of, table_of
@@ -39,31 +38,25 @@ FIELDS: dict[str, Source] = {
 NUMBERS = frozenset((*_DATA["amounts"], "price", "total"))
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
-    """A sentence with its fields in braces."""
-
-    text: str
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        return tuple(field for _, field, _, _ in Formatter().parse(self.text) if field)
+KINDS = tuple(tuple(block.split("\n")) for block in blocks_of(__file__))
 
 
-KINDS = tuple(tuple(Sentence(line) for line in block.split("\n")) for block in blocks_of(__file__))
+def fields_of(text: str) -> tuple[str, ...]:
+    """The fields that stand in braces in a text, in their order."""
+    return tuple(field for _, field, _, _ in Formatter().parse(text) if field)
 
 
-def sentences(kind: tuple[Sentence, ...], held_out: bool) -> list[Sentence]:
+def sentences(kind: tuple[str, ...], held_out: bool) -> list[str]:
     """Those of a kind for training, or those kept for exams, of which some kinds have none."""
-    return [it for it in kind if is_held_out(it.text) == held_out]
+    return [text for text in kind if is_held_out(text) == held_out]
 
 
 def prose(pen: Pen, held_out: bool) -> tuple[str, dict[str, str]]:
     """One or two sentences about one thing, and the fields that they tell, in their order."""
     told = pen.rng.choice([found for kind in KINDS if (found := sentences(kind, held_out))])
     chosen = pen.rng.sample(told, 2 if len(told) > 1 and pen.chance(0.3) else 1)
-    fields = {key: FIELDS[key](pen) for it in chosen for key in it.fields}
+    fields = {key: FIELDS[key](pen) for text in chosen for key in fields_of(text)}
     for a, b in (("item", "thing"), ("origin", "destination")):
         if a in fields and fields[a] == fields.get(b):
             fields[b] = FIELDS[b](pen)
-    return " ".join(it.text.format_map(fields) for it in chosen), fields
+    return " ".join(text.format_map(fields) for text in chosen), fields

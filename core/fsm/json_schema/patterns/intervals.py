@@ -33,14 +33,9 @@ class Interval:
 
     def holds(self, number: Decimal) -> bool:
         """Whether the number lies in it."""
-        is_above = (
-            self.low is None or number > self.low or (number == self.low and not self.is_low_open)
-        )
-        is_below = (
-            self.high is None
-            or number < self.high
-            or (number == self.high and not self.is_high_open)
-        )
+        low, high = self.low, self.high
+        is_above = low is None or number > low or (number == low and not self.is_low_open)
+        is_below = high is None or number < high or (number == high and not self.is_high_open)
         return is_above and is_below
 
     def is_empty(self) -> bool:

@@ -107,8 +107,7 @@ def limited(texts: Tree, low: int, high: int | None) -> Tree | None:
         return None
     match texts:
         case Alt(options):
-            kept = _kept(limited(option, low, high) for option in options)
-            return Alt(kept) if kept else None
+            return _either(limited(option, low, high) for option in options)
         case Loop(item, first, last):
             return _limited_repeat(item, first, last, low, high)
         case Seq(items):
@@ -127,8 +126,7 @@ def squeezed(texts: Tree, room: int) -> Tree | None:
         return None
     match texts:
         case Alt(options):
-            kept = _kept(squeezed(option, room) for option in options)
-            return Alt(kept) if kept else None
+            return _either(squeezed(option, room) for option in options)
         case Loop(item, low, high):
             return _squeezed_repeat(item, low, high, room)
         case Seq(items):
@@ -203,8 +201,7 @@ def _limited_row(items: tuple[Tree, ...], low: int, high: int | None) -> Tree | 
         part = limited(items[first], length, length)
         rest = limited(others, low - length - before, high - length - before)
         rows.append(None if part is None or rest is None else Seq((*items[:first], part, rest)))
-    kept = _kept(rows)
-    return Alt(kept) if kept else None
+    return _either(rows)
 
 
 def _is_simple(texts: Tree) -> bool:
@@ -215,8 +212,9 @@ def _is_simple(texts: Tree) -> bool:
     return least == most and least > 0
 
 
-def _kept(options: Iterable[Tree | None]) -> tuple[Tree, ...]:
-    return tuple(option for option in options if option is not None)
+def _either(options: Iterable[Tree | None]) -> Tree | None:
+    kept = tuple(option for option in options if option is not None)
+    return Alt(kept) if kept else None
 
 
 class _Walk:

@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from forkroot.core.model.checkpoint.dtypes import auto_dtype
 from forkroot.core.model.checkpoint.dummy import SHAPES
-from forkroot.core.model.checkpoint.load import describe, load_model
+from forkroot.core.model.checkpoint.load import auto_dtype, describe, load_model
 from forkroot.core.model.parallel import Ranks
 
 from ..conftest import Machine, Placement

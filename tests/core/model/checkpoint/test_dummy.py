@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from forkroot.core.api.protocol import InvalidModel
-from forkroot.core.model.checkpoint import dtypes
+from forkroot.core.model.checkpoint import load
 from forkroot.core.model.checkpoint.dummy import SHAPES, DummyWeights
-from forkroot.core.model.checkpoint.load import describe, load_model
+from forkroot.core.model.checkpoint.load import auto_dtype, describe, load_model
 from forkroot.core.model.config import ModelConfig
 from forkroot.core.model.hub.folders import model_folder
 from forkroot.core.model.parallel import Ranks
@@ -88,16 +88,16 @@ def test_an_unknown_shape_is_refused_with_those_that_are_known() -> None:
 def test_auto_takes_half_precision_where_it_is_stored_and_multiplied(
     monkeypatch: pytest.MonkeyPatch, is_quick: bool
 ) -> None:
-    monkeypatch.setattr(dtypes, "multiplies_bfloat16", lambda: is_quick)
+    monkeypatch.setattr(load, "is_native", lambda dtype: is_quick)
     large = SHAPES["llama-2-7b"]
     on_cpu = "bfloat16" if is_quick else "float32"
-    assert dtypes.auto_dtype(large, "cpu") == on_cpu
-    assert dtypes.auto_dtype(replace(large, dtype="float16"), "cpu") == on_cpu
-    assert dtypes.auto_dtype(replace(large, dtype="float32"), "cpu") == "float32"
-    assert dtypes.auto_dtype(describe(model_folder("tiny")), "cpu") == "float32"
+    assert auto_dtype(large, "cpu") == on_cpu
+    assert auto_dtype(replace(large, dtype="float16"), "cpu") == on_cpu
+    assert auto_dtype(replace(large, dtype="float32"), "cpu") == "float32"
+    assert auto_dtype(describe(model_folder("tiny")), "cpu") == "float32"
     gpu = "cuda:0"
-    assert dtypes.auto_dtype(replace(large, dtype="float16"), gpu) == "float16"
-    assert dtypes.auto_dtype(describe(model_folder("tiny")), gpu) == "float32"
+    assert auto_dtype(replace(large, dtype="float16"), gpu) == "float16"
+    assert auto_dtype(describe(model_folder("tiny")), gpu) == "float32"
 
 
 @pytest.mark.parametrize(
@@ -115,4 +115,4 @@ def test_bfloat16_is_quick_where_there_are_instructions_and_a_library_that_uses_
     monkeypatch.setattr(linear, "_has_amx", lambda: False)
     monkeypatch.setattr(half_precision, "can_pack", lambda dtype: can_pack)
     monkeypatch.setattr(half_precision, "has", lambda *wanted: names.issuperset(wanted))
-    assert dtypes.multiplies_bfloat16() is is_quick
+    assert linear.is_native(torch.bfloat16) is is_quick

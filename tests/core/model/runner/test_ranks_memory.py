@@ -16,9 +16,8 @@ from torch import Tensor
 from forkroot.core.api.batch import Batch, NoMemory, Outcome, Query, SamplingParams
 from forkroot.core.api.protocol import BackendClosed
 from forkroot.core.model.parallel import Ranks
-from forkroot.core.model.runner import dummy_collectives
 from forkroot.core.model.runner.micro_batches import merged, micro_batches
-from forkroot.core.model.runner.ranks import RankedRunner, follow
+from forkroot.core.model.runner.ranks import RankedRunner, follow, run_remaining
 from forkroot.core.model.runner.runner import ModelRunner
 
 from ..arch.test_shares import KINDS, Meeting, load
@@ -208,7 +207,7 @@ def test_what_is_left_of_a_step_is_what_a_step_does(
             runner = ModelRunner(model, NUM_SLOTS, ranks)
             for batch in batches_run:
                 if is_dummy:
-                    dummy_collectives.run_remaining(model, ranks, batch, 0)
+                    run_remaining(model, ranks, batch, 0)
                 elif rank:
                     runner.follow(replace(batch, sampling_params=(), queries=()))
                 else:

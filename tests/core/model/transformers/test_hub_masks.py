@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from forkroot.core.api.protocol import InvalidModel
-from forkroot.core.model.transformers.masks import trial_mask, trial_mask_of
 from forkroot.core.model.transformers.model import HubConfig, describe
+from forkroot.core.model.transformers.trial import trial_mask, trial_mask_of
 
 from ..conftest import Machine, MakeCheckpoint, Placement, assert_near, load, plain
 
