@@ -99,7 +99,6 @@ class Run:
         self.step: Step | None = None
         self._found: Any = None
         self._latest: tuple[str, str] | None = None
-        self._final: tuple[Prefixes, str] | None = None
         self._timers: dict[str, threading.Timer] = {}
         self._last: dict[tuple[str, str], str] = {}
         self._pinned: dict[tuple[str, str], _PinnedPrompt] = {}
@@ -149,14 +148,11 @@ class Run:
                 prefixes.send_on(following, self._name(root), namespace=namespace)
             name, beside = self._name(FINAL), self._name(root)
             if final is not None and prefixes.send_on(final, name, beside, namespace):
-                self._final = prefixes, namespace
+                self._pinned[namespace, FINAL] = _PinnedPrompt(prefixes, "", 0.0)
 
     def end(self) -> None:
         """Unpin all that is kept."""
-        if self._final is not None:
-            prefixes, namespace = self._final
-            prefixes.release(ForkHint(self._name(FINAL)), namespace)
-        for (namespace, root), pinned in self._pinned.items():
+        for (namespace, root), pinned in [*self._pinned.items()]:
             pinned.prefixes.release(ForkHint(self._name(root)), namespace)
         self._pinned.clear()
 
