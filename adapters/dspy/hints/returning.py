@@ -61,8 +61,16 @@ class Step:
             return following, self._chat(last.signature, last.demos, trajectory)
 
     def _chat(self, signature: Any, demos: Any, trajectory: str) -> Chat | None:
+        """A prompt up to the end of its trajectory; None where it is more than texts."""
         inputs = {**self.formatted.inputs, _SO_FAR: trajectory}
-        return chat_until(self.formatted.adapter.format(signature, demos, inputs), trajectory)
+        messages = self.formatted.adapter.format(signature, demos, inputs)
+        contents = [message["content"] for message in messages]
+        if not all(isinstance(it, str) for it in contents) or trajectory not in contents[-1]:
+            return None
+        contents[-1] = contents[-1][: contents[-1].rindex(trajectory) + len(trajectory)]
+        pairs = zip(messages, contents, strict=True)
+        turns = tuple(Message(message["role"], (Text(content),)) for message, content in pairs)
+        return Chat(turns, open_last=True)
 
     def _trajectory(self, so_far: str) -> str:
         """With this step. What a trajectory ends in loses its blanks, until more follows."""
@@ -203,14 +211,3 @@ def _render(fields: Mapping[str, Any]) -> str:
     signature = dspy.Signature(f"{', '.join(fields)} -> x")
     text: str = adapter.format_user_message_content(signature, fields)
     return text
-
-
-def chat_until(messages: list[dict[str, Any]], text: str) -> Chat | None:
-    """The messages up to the end of a text in the last one; None where they are more than texts."""
-    contents = [message["content"] for message in messages]
-    if not all(isinstance(content, str) for content in contents) or text not in contents[-1]:
-        return None
-    contents[-1] = contents[-1][: contents[-1].rindex(text) + len(text)]
-    pairs = zip(messages, contents, strict=True)
-    turns = tuple(Message(message["role"], (Text(content),)) for message, content in pairs)
-    return Chat(turns, open_last=True)
