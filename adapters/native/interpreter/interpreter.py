@@ -84,7 +84,7 @@ class Interpreter:
         self,
         run: Callable[[], bool],
         names: Iterable[str] = (),
-        skip: Callable[[BaseException], object] | None = None,
+        skip: Callable[[BaseException], object] = lambda error: None,
     ) -> None:
         """Run a step that sets the variables `names`; as `Step`. Raises ProgramError at the end."""
         self.stream.check_open()
