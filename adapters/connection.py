@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex
@@ -320,14 +320,13 @@ class Shared:
             return entry.connection
 
 
+@dataclass(slots=True, eq=False)
 class _SharedEntry:
     """Where one named connection is kept; its lock is held while it is started."""
 
-    lent: Lent
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.connection: Connection | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    connection: Connection | None = None
+    lent: Lent = field(init=False)
 
 
 def _key(model: str | Path, settings: Mapping[str, Any]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest import TestCase
 
 from ..core.api.protocol import (
     Backend,
@@ -141,7 +142,7 @@ class AdapterSuite(ABC):
 
     def test_settings_that_are_not_allowed_end_in_a_typed_error(self, backend: Backend) -> None:
         model = self.make(backend)
-        with Raises(self.bad_settings_error):
+        with TestCase().assertRaises(self.bad_settings_error):
             self.ask(model, "Hello", **self.bad_settings)
         assert self.ask(model, "Hello").text == self.ask(model, "Hello").text
 
@@ -161,7 +162,7 @@ class AdapterSuite(ABC):
         backend = ScriptedBackend("never")
         model = self.make(backend)
         backend.close()
-        with Raises(self.closed_error):
+        with TestCase().assertRaises(self.closed_error):
             self.ask(model, "Hello")
 
     def long_text(self, topic: str) -> str:
@@ -182,20 +183,6 @@ class Endless(Lent):
         if sampling.max_tokens != 0:
             sampling = replace(sampling, max_tokens=ENDLESS, ignore_eos=True, stop=())
         return super().submit(replace(call, sampling=sampling))
-
-
-class Raises:
-    """As `pytest.raises`, without pytest."""
-
-    def __init__(self, expected: type[BaseException]) -> None:
-        self._expected = expected
-
-    def __enter__(self) -> None:
-        """Nothing to do."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> bool:
-        assert kind is not None, f"{self._expected.__name__} was not raised"
-        return issubclass(kind, self._expected)
 
 
 def wait_until_idle(backend: Backend, timeout: float = 30.0) -> None:

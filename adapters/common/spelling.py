@@ -54,21 +54,16 @@ def located(
         return error
     for field, schema in schemas.items():
         reply = submit(Call((Text(" "),), Sampling(max_tokens=1), JsonSchema(schema)))
-        found = _error_of(reply)
-        if isinstance(found, InvalidCall) and str(found.value).startswith("#"):
-            return _at(field, schema, found)
+        try:
+            reply.result(_MOST_WAIT)
+        except InvalidCall as found:
+            if str(found.value).startswith("#"):
+                return _at(field, schema, found)
+        except (ForkrootError, TimeoutError):
+            continue
+        finally:
+            reply.cancel()
     return error
-
-
-def _error_of(reply: Reply) -> BaseException | None:
-    """What a call ends in, within some time."""
-    try:
-        reply.result(_MOST_WAIT)
-    except (ForkrootError, TimeoutError) as error:
-        return error
-    finally:
-        reply.cancel()
-    return None
 
 
 def _at(field: str, schema: Any, error: InvalidCall) -> InvalidCall:

@@ -15,7 +15,7 @@ from ..connection import unnamed
 from .engine import AsyncEngine, Engine
 from .errors import PROVIDER, raise_as_dspy
 from .hints.running import running
-from .messages import check_prompt, is_refusal, readable
+from .messages import is_refusal, readable
 from .options import check_keywords, check_values, found, moved
 from .runtime import Runtime
 from .watcher import watch
@@ -91,17 +91,13 @@ class LM(dspy.LM):  # type: ignore[misc]
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **keywords: Any) -> Any:
         """As `dspy.LM`."""
-        messages = self._readable(prompt, messages, keywords)
-        keywords = self._with_defaults(prompt, keywords)
-        with running(self._num_answers(keywords), messages), self._blaming(keywords):
-            return super().__call__(prompt, messages=messages, **keywords)
+        with self._prepared(prompt, messages, keywords) as given:
+            return super().__call__(prompt, **given)
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **keywords: Any) -> Any:
         """As `dspy.LM`."""
-        messages = self._readable(prompt, messages, keywords)
-        keywords = self._with_defaults(prompt, keywords)
-        with running(self._num_answers(keywords), messages), self._blaming(keywords):
-            return await super().acall(prompt, messages=messages, **keywords)
+        with self._prepared(prompt, messages, keywords) as given:
+            return await super().acall(prompt, **given)
 
     def copy(self, **keywords: Any) -> LM:
         """As `dspy.LM`, with more keywords."""
@@ -112,24 +108,27 @@ class LM(dspy.LM):  # type: ignore[misc]
         copied: LM = super().copy(**keywords)
         return copied
 
-    def _readable(self, prompt: Any, messages: Any, keywords: Mapping[str, Any]) -> Any:
-        """The messages as DSPy can read them."""
-        if isinstance(prompt, lm15.Request) or "request" in keywords:
-            return messages
+    @contextmanager
+    def _prepared(
+        self, prompt: Any, messages: Any, keywords: dict[str, Any]
+    ) -> Iterator[dict[str, Any]]:
+        """A call of the LM runs inside: with the messages as DSPy can read them, and the keywords
+        with ours where DSPy's cache sees them; a request has its own already."""
         with raise_as_dspy(self.model):
-            if messages:
-                return readable(messages)
-            check_prompt(prompt)
-        return messages
-
-    def _with_defaults(self, prompt: Any, keywords: dict[str, Any]) -> dict[str, Any]:
-        """The keywords with ours where DSPy's cache sees them; a request has its own already."""
-        is_request = isinstance(prompt, lm15.Request) or "request" in keywords
-        if not (is_request or self.runtime.constrain):
-            keywords = {"constrain": False, **keywords}
-        with raise_as_dspy(self.model):
+            if not (isinstance(prompt, lm15.Request) or "request" in keywords):
+                if messages:
+                    messages = readable(messages)
+                elif not isinstance(prompt, str):
+                    allowed = "a text, or messages=[...] in its place"
+                    raise InvalidCall("prompt", prompt, allowed)
+                if not self.runtime.constrain:
+                    keywords = {"constrain": False, **keywords}
             check_keywords(keywords)
-            return moved(keywords, self.kwargs.get("metadata"))
+            keywords = moved(keywords, self.kwargs.get("metadata"))
+        n = keywords.get("n", self.kwargs.get("n"))
+        num_answers = n if isinstance(n, int) and n > 1 else 1
+        with running(num_answers, messages), self._blaming(keywords):
+            yield {"messages": messages, **keywords}
 
     @contextmanager
     def _blaming(self, keywords: Mapping[str, Any]) -> Iterator[None]:
@@ -144,7 +143,3 @@ class LM(dspy.LM):  # type: ignore[misc]
                     if is_refusal(error):
                         raise lm15.InvalidRequestError(str(error), provider=PROVIDER) from error
             raise
-
-    def _num_answers(self, keywords: Mapping[str, Any]) -> int:
-        n = keywords.get("n", self.kwargs.get("n"))
-        return n if isinstance(n, int) and n > 1 else 1

@@ -39,12 +39,6 @@ def is_refusal(error: Exception) -> bool:
     return str(error).startswith(_REFUSALS)
 
 
-def check_prompt(prompt: Any) -> None:
-    """Raise InvalidCall for a prompt that is not text, and for none without messages."""
-    if not isinstance(prompt, str):
-        raise InvalidCall("prompt", prompt, "a text, or messages=[...] in its place")
-
-
 def _message(message: Any, field: str) -> Any:
     if not isinstance(message, Mapping):
         if hasattr(message, "role"):  # one of DSPy's own objects

@@ -156,7 +156,9 @@ def check_keywords(keywords: Mapping[str, Any], others: Iterable[str] = ()) -> N
     are not checked; None means not given."""
     known = _KNOWN.union(others)
     for name, value in keywords.items():
-        if value is not None and name not in known and not _is_carried(name, value):
+        if value is None or name in known:
+            continue
+        if isinstance(_refusal(name, value), lm15.UnsupportedFeatureError):
             allowed = f"keywords of dspy.LM and {', '.join(sorted(NAMES))}{suggestion(name, known)}"
             raise InvalidCall(name, value, allowed)
 
@@ -167,29 +169,20 @@ def check_values(keywords: Mapping[str, Any]) -> None:
     for name, value in keywords.items():
         if value is None or name not in _READ:
             continue
-        try:
-            _check_with_dspy(name, value)
-        except lm15.UnsupportedFeatureError:
-            continue
-        except (TypeError, ValueError) as error:
+        error = _refusal(name, value)
+        if error is not None and not isinstance(error, lm15.UnsupportedFeatureError):
             reason = str(error)
             if not reason.startswith(f"{name} requires"):  # another keyword, which may be there
                 allowed = _ALLOWED.get(name, f"a value that DSPy accepts ({reason})")
                 raise InvalidCall(name, value, allowed) from error
 
 
-def _check_with_dspy(name: str, value: Any) -> None:
-    """Let DSPy make a request with this value."""
+def _refusal(name: str, value: Any) -> Exception | None:
+    """DSPy's error for a request with this value: that it has no place for the name, or of the
+    value, or of what it needs beside it."""
     request = {"model": "m", "messages": [{"role": "user", "content": ""}], name: value}
-    lm15.request_from_openai_chat(request)
-
-
-def _is_carried(name: str, value: Any) -> bool:
-    """Whether DSPy has a place for it in a request."""
     try:
-        _check_with_dspy(name, value)
-    except lm15.UnsupportedFeatureError:
-        return False
-    except (TypeError, ValueError):  # of its value, or of what it needs beside it
-        return True
-    return True
+        lm15.request_from_openai_chat(request)
+    except (lm15.UnsupportedFeatureError, TypeError, ValueError) as error:
+        return error
+    return None

@@ -37,7 +37,6 @@ from .response import Reading
 
 MOST_ROOTS = 256
 _log = logging.getLogger(__name__)
-_SECRETS = ("api_key",)
 
 
 @dataclass(slots=True)
@@ -55,10 +54,8 @@ class RequestContext:
 class Runtime:
     """Where the requests of an LM go.
 
-    where: as in `adapters.connection.shared`, settings too. hints: whether calls declare what they
-      share; without, `n` answers are not forked either. constrain: whether answers are held to
-      their signatures. timeout: seconds after which a call ends in an error. api_key: of the server
-      behind a URL. Raises as `shared`.
+    where, settings: as in `adapters.connection.shared`; the others as in `LM`. Without hints, `n`
+    answers are not forked either. Raises as `shared`.
     """
 
     def __init__(
@@ -108,7 +105,7 @@ class Runtime:
             raise TypeError(
                 "an LM over a backend object cannot be saved; make it from a name, folder or URL"
             )
-        settings = {key: value for key, value in self.settings.items() if key not in _SECRETS}
+        settings = {key: value for key, value in self.settings.items() if key != "api_key"}
         return {
             "where": str(self.where),
             "hints": self.hints,

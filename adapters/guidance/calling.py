@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from typing import NamedTuple
 
 from guidance import json as json_grammar
@@ -74,12 +75,14 @@ def check_whole(tool: Tool, rest: str, num_tokens: int, limit: int) -> None:
     """Raise CallTooLarge for the rest of a call whose arguments were cut off: they are not JSON,
     or, in a grammar of their own, have all the tokens that they may."""
     if isinstance(tool.tool, CustomTool):
-        is_truncated = num_tokens > limit
+        if num_tokens <= limit:
+            return
     else:
-        is_truncated = not _is_json(rest.removesuffix("}</tool_call>"))
-    if is_truncated:
-        allowed = f"arguments that end within {limit} tokens, as far as the context holds them"
-        raise CallTooLarge(f"call of {tool.name}", rest, allowed)
+        with suppress(ValueError):
+            json.loads(rest.removesuffix("}</tool_call>"))
+            return
+    allowed = f"arguments that end within {limit} tokens, as far as the context holds them"
+    raise CallTooLarge(f"call of {tool.name}", rest, allowed)
 
 
 def result_of(node: ToolCallNode, text: str) -> Result | None:
@@ -95,14 +98,6 @@ def result_of(node: ToolCallNode, text: str) -> Result | None:
     else:
         return None
     return Result(name, answer if isinstance(answer, str) else json.dumps(answer, default=str))
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _opening(name: str, tool: Tool) -> str:

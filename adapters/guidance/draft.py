@@ -140,11 +140,6 @@ def after(constraint: Constraint | None, pending: bytes) -> Constraint | None:
             return Regex(f"{re.escape(text)}(?:{pattern})")
         case Grammar(source):
             lead = json.dumps(text, ensure_ascii=False)
-            return Grammar(led(source, lead))
+            renamed = re.sub(r"(?m)^start(?=\s*[:\[])", "inner_start", source, count=1)
+            return Grammar(f"start: {lead} inner_start\n{renamed}")
     return None
-
-
-def led(source: str, lead: str) -> str:
-    """A Lark grammar whose texts begin with one more literal."""
-    renamed = re.sub(r"(?m)^start(?=\s*[:\[])", "inner_start", source, count=1)
-    return f"start: {lead} inner_start\n{renamed}"

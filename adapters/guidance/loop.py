@@ -34,11 +34,10 @@ class Capture(NamedTuple):
 
 class Part(NamedTuple):
     """What one step of the parser gave: bytes of text, some of which may be in the middle of a
-    character, and captures. is_sampled: a token of the model led to it."""
+    character, and captures."""
 
     data: bytes
     captures: list[Capture]
-    is_sampled: bool
 
 
 class Loop:
@@ -64,10 +63,10 @@ class Loop:
         TokenParserException where the parser gives up."""
         parser = self._parser
         tokens = self._begin(prompt)
-        sizes, num_ff_tokens, is_sampled = list[int](), 0, False
+        sizes, num_ff_tokens = list[int](), 0
         while True:
             mask, result = self._masked()
-            yield Part(*_read(result["progress"]), is_sampled)
+            yield _read(result["progress"])
             if result["stop"]:
                 break
             sizes.append(len(tokens))
@@ -76,7 +75,6 @@ class Loop:
             del tokens[len(tokens) - num_back :]
             tokens += ff_tokens
             num_ff_tokens += len(ff_tokens) - (not num_back and ff_tokens[:1] == [token])
-            is_sampled = True
         if parser.stop_reason() not in _ENDS:
             raise TokenParserException(f"Unexpected stop reason: {parser.stop_reason()}")
         self._count(sizes, num_ff_tokens)
@@ -126,8 +124,8 @@ class Loop:
         return (monotonic() - self._started) * 1000
 
 
-def _read(progress: list[dict[str, Any]]) -> tuple[bytes, list[Capture]]:
-    """The text and the captures of a step, as the parser returns them."""
+def _read(progress: list[dict[str, Any]]) -> Part:
+    """A step as the parser returns it."""
     data, captures = b"", list[Capture]()
     for item in progress:
         if item["object"] == "text":
@@ -138,4 +136,4 @@ def _read(progress: list[dict[str, Any]]) -> tuple[bytes, list[Capture]]:
                 name, is_appended = name.removeprefix(_APPENDED), True
             value = bytes.fromhex(item["hex"]).decode()
             captures.append(Capture(name, value, item["log_prob"], is_appended))
-    return data, captures
+    return Part(data, captures)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,7 @@ class FolderTokenizer(Tokenizer):
         added = sorted(filter(None, ids), key=len, reverse=True)
         self._longest_added = max(map(len, added), default=0)
         self._added = re.compile("|".join(map(re.escape, added)) or "(?!)")
-        self._spelled: dict[int, bytes] = {}
-        self._inside: dict[str, bool] = {}
+        self.spell, self.is_spelled = cache(self._spell), cache(self._is_spelled)
         ids |= _vocabulary(source)
         eos = ids.get(_content(config.get("eos_token")) or "")
         if eos is None:
@@ -49,21 +49,14 @@ class FolderTokenizer(Tokenizer):
             bos_token_id=ids.get(_content(config.get("bos_token")) or ""),
         )
 
-    def spell(self, token: int) -> bytes:
+    def _spell(self, token: int) -> bytes:
         """The bytes of a token."""
-        found = self._spelled.get(token)
-        if found is None:
-            found = self._spelled[token] = bytes(self.decode([token]))
-        return found
+        return bytes(self.decode([token]))
 
-    def is_spelled(self, text: str) -> bool:
+    def _is_spelled(self, text: str) -> bool:
         """Whether these characters follow one another in a token."""
-        found = self._inside.get(text)
-        if found is None:
-            data = text.encode()
-            found = any(data in self.spell(token) for token in range(self.vocabulary_size))
-            self._inside[text] = found
-        return found
+        data = text.encode()
+        return any(data in self.spell(token) for token in range(self.vocabulary_size))
 
     def is_plain(self, before: str, text: str) -> bool:
         """Whether a text spells no special token, not even with the text before it."""

@@ -348,8 +348,5 @@ class Writer:
         while size > end:
             num_back += 1
             size -= len(self._tokenizer.spell(tokens[-num_back]))
-        if size >= len(self._prompt) or not num_back:
-            wanted = data[size:end] + self._prompt[len(data) : end]
-        else:
-            wanted = data[size:end]
+        wanted = data[size:end] + self._prompt[len(data) : end]
         return tokens[: len(tokens) - num_back], wanted

@@ -72,7 +72,7 @@ class Prefixes(Savings):
                 call = self._hinted(call)
             else:
                 self._remember(call)
-        return self._counted(call)
+        return self.follow(self._backend.submit(call))
 
     def submit_all(self, calls: Sequence[Call]) -> list[Reply]:
         """Take calls that are to run at the same time. What several of them share is sent first."""
@@ -119,8 +119,7 @@ class Prefixes(Savings):
                 return False
             call, size = reply.call, reply.result(0).usage.prompt_tokens
             if self._accepts_hints() and self._can_keep((call.namespace, root), size):
-                hint = ForkHint(root)
-                self._send_ahead(call.prompt, hint, call.namespace)
+                self._send_ahead(call.prompt, ForkHint(root), call.namespace)
                 return True
         return False
 
@@ -134,8 +133,7 @@ class Prefixes(Savings):
             with self._lock:
                 is_kept, size = source in self._kept, self._wanted.get(source, 0)
             if is_kept and (not beside or self._can_keep(key, size, AMPLE)):
-                hint = ForkHint(root)
-                self._send_ahead(prompt, hint, namespace)
+                self._send_ahead(prompt, ForkHint(root), namespace)
                 return True
         return False
 

@@ -5,27 +5,26 @@ for threads by itself. It knows nothing of prompts.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 NODE_SIZE = 200  # characters' worth of memory that a node takes beside its text
 
 
+@dataclass(slots=True, eq=False)
 class Node(Generic[T]):
     """A node: the text of its edge, and how many characters lead to its end.
 
-    mark: what was noted of this very beginning.
+    mark: what was noted of this very beginning. used: when it was, by the tree's clock.
     """
 
-    __slots__ = ("children", "end", "mark", "parent", "text", "used")
-
-    def __init__(self, text: str, end: int, parent: Node[T] | None) -> None:
-        self.text = text
-        self.end = end
-        self.parent = parent
-        self.children: dict[str, Node[T]] = {}
-        self.mark: T | None = None
-        self.used = 0
+    text: str
+    end: int
+    parent: Node[T] | None
+    used: int = 0
+    children: dict[str, Node[T]] = field(default_factory=dict)
+    mark: T | None = None
 
 
 class Known(NamedTuple):
@@ -56,8 +55,8 @@ class Seen(Generic[T]):
         known = Known(matched, matched < node.end or bool(node.children))
         if matched < len(text) <= self._capacity // 4:
             parent = self._split(node, matched)
-            leaf = parent.children[text[matched]] = Node(text[matched:], len(text), parent)
-            leaf.used = self._clock
+            leaf = Node(text[matched:], len(text), parent, self._clock)
+            parent.children[text[matched]] = leaf
             self.size += len(leaf.text) + NODE_SIZE
         if self.size > self._capacity:
             self._shrink(self._capacity * 3 // 4)
@@ -104,9 +103,8 @@ class Seen(Generic[T]):
             return node
         assert node.parent is not None
         offset = len(node.text) - (node.end - length)
-        above: Node[T] = Node(node.text[:offset], length, node.parent)
-        above.used = node.used
-        above.children[node.text[offset]] = node
+        below = {node.text[offset]: node}
+        above = Node(node.text[:offset], length, node.parent, node.used, below)
         node.parent.children[node.text[0]] = above
         node.text, node.parent = node.text[offset:], above
         self.size += NODE_SIZE

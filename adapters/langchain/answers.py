@@ -105,18 +105,13 @@ def _message(output: Output, toolbox: Toolbox) -> AIMessage:
                 calls[number][1] += argued
     message = AIMessage(content=text)
     for name, arguments in calls:
-        _add_call(message, name, arguments)
+        try:
+            call = tool_call(name=name, args=json.loads(arguments), id=_call_id())
+            message.tool_calls.append(call)
+        except ValueError as error:
+            found = invalid_tool_call(name=name, args=arguments, id=_call_id(), error=str(error))
+            message.invalid_tool_calls.append(found)
     return message
-
-
-def _add_call(message: AIMessage, name: str, arguments: str) -> None:
-    try:
-        value = json.loads(arguments)
-    except ValueError as error:
-        found = invalid_tool_call(name=name, args=arguments, id=_call_id(), error=str(error))
-        message.invalid_tool_calls.append(found)
-        return
-    message.tool_calls.append(tool_call(name=name, args=value, id=_call_id()))
 
 
 def _call_id() -> str:

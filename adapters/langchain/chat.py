@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, closing
+from contextlib import aclosing, closing, contextmanager
 from typing import Any, cast
 
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
@@ -148,32 +148,26 @@ class ChatForkroot(Settings, BaseChatModel):
     ) -> Iterator[AIMessageChunk]:
         """As the base class."""
         context = self._context(config)
-        chunks = super().stream(input, config, **kwargs)
-        try:
+        with closing(cast(Any, super().stream(input, config, **kwargs))) as chunks:
             while True:
                 with use_context(context):  # not while the caller has the chunk
                     chunk = next(chunks, None)
                 if chunk is None:
                     return
                 yield chunk
-        finally:
-            cast(Any, chunks).close()
 
     async def astream(
         self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
     ) -> AsyncIterator[AIMessageChunk]:
         """As the base class."""
         context = self._context(config)
-        chunks = super().astream(input, config, **kwargs)
-        try:
+        async with aclosing(cast(Any, super().astream(input, config, **kwargs))) as chunks:
             while True:
                 with use_context(context):
                     chunk = await anext(chunks, None)
                 if chunk is None:
                     return
                 yield chunk
-        finally:
-            await cast(Any, chunks).aclose()
 
     def batch(
         self, inputs: list[LanguageModelInput], config: Configs = None, **kwargs: Any
@@ -182,8 +176,7 @@ class ChatForkroot(Settings, BaseChatModel):
         bounds `max_concurrency`, of so many."""
         if not inputs:
             return []
-        configs, num_threads = _concurrent_configs(config, len(inputs), MOST_THREADS)
-        with batch_of(self._num_expected(num_threads), PATIENCE):
+        with self._batched(config, len(inputs), MOST_THREADS) as configs:
             return super().batch(inputs, configs, **kwargs)
 
     async def abatch(
@@ -192,30 +185,25 @@ class ChatForkroot(Settings, BaseChatModel):
         """As `batch`, for tasks."""
         if not inputs:
             return []
-        configs, num_tasks = _concurrent_configs(config, len(inputs), len(inputs))
-        with batch_of(self._num_expected(num_tasks), PATIENCE):
+        with self._batched(config, len(inputs), len(inputs)) as configs:
             return await super().abatch(inputs, configs, **kwargs)
 
     def _generate(
         self, messages: list[BaseMessage], stop: Stop = None, run_manager: Any = None, **kwargs: Any
     ) -> ChatResult:
-        request, toolbox = self._request(messages, stop, kwargs, context_of(run_manager))
-        found = request.completion()
-        return result_of(*found, toolbox, self._name(kwargs))
+        request, toolbox = self._request(messages, stop, kwargs, run_manager)
+        return result_of(*request.completion(), toolbox, self._name(kwargs))
 
     async def _agenerate(
         self, messages: list[BaseMessage], stop: Stop = None, run_manager: Any = None, **kwargs: Any
     ) -> ChatResult:
-        context = context_of(run_manager)
-        request, toolbox = await to_thread(self._request, messages, stop, kwargs, context)
-        found = await request.acompletion()
-        return result_of(*found, toolbox, self._name(kwargs))
+        request, toolbox = await to_thread(self._request, messages, stop, kwargs, run_manager)
+        return result_of(*await request.acompletion(), toolbox, self._name(kwargs))
 
     def _stream(
         self, messages: list[BaseMessage], stop: Stop = None, run_manager: Any = None, **kwargs: Any
     ) -> Iterator[ChatGenerationChunk]:
-        context = context_of(run_manager)
-        request, toolbox = self._request(messages, stop, kwargs, context, is_streamed=True)
+        request, toolbox = self._request(messages, stop, kwargs, run_manager, is_streamed=True)
         message_stream = MessageStream(toolbox, self._name(kwargs))
         with closing(request.answer()) as answer:
             for item in answer:
@@ -224,8 +212,9 @@ class ChatForkroot(Settings, BaseChatModel):
     async def _astream(
         self, messages: list[BaseMessage], stop: Stop = None, run_manager: Any = None, **kwargs: Any
     ) -> AsyncIterator[ChatGenerationChunk]:
-        context = context_of(run_manager)
-        request, toolbox = await to_thread(self._request, messages, stop, kwargs, context, True)
+        request, toolbox = await to_thread(
+            self._request, messages, stop, kwargs, run_manager, is_streamed=True
+        )
         message_stream = MessageStream(toolbox, self._name(kwargs))
         async with aclosing(request.aanswer()) as answer:
             async for item in answer:
@@ -239,12 +228,12 @@ class ChatForkroot(Settings, BaseChatModel):
         messages: Sequence[BaseMessage],
         stop: Sequence[str] | None,
         options: Mapping[str, Any],
-        context: CallContext,
+        run_manager: Any,
         is_streamed: bool = False,
     ) -> tuple[ModelRequest, Toolbox]:
         """The request, with its runtime. Asks the model how it writes tool calls, where they are
         wanted: tasks call it in a thread. Raises InvalidCall as LangChain's users catch it."""
-        connection = self.connection(options.get("model"))
+        context, connection = context_of(run_manager), self.connection(options.get("model"))
         try:
             check_options(options, KNOWN)
             is_needed = bool(options.get("tools")) or has_calls(messages)
@@ -261,9 +250,17 @@ class ChatForkroot(Settings, BaseChatModel):
     def _context(self, config: RunnableConfig | None) -> CallContext:
         return CallContext.of_config(config, self.metadata)
 
-    def _num_expected(self, num_concurrent: int) -> int:
-        """How many calls are batched: one with a rate limiter, which delays each call."""
-        return num_concurrent if self.rate_limiter is None else 1
+    @contextmanager
+    def _batched(
+        self, config: Configs, num_inputs: int, most: int
+    ) -> Iterator[list[RunnableConfig]]:
+        """The config of each input. The calls of as many inputs as run at a time are batched: of
+        one with a rate limiter, which delays each call."""
+        configs = get_config_list(config, num_inputs)
+        limit = configs[0].get("max_concurrency")
+        number = min(num_inputs, most if limit is None else max(1, limit))
+        with batch_of(number if self.rate_limiter is None else 1, PATIENCE):
+            yield [{**configs[0], "max_concurrency": number}, *configs[1:]]
 
     def _form(self, connection: Connection, name: str) -> ToolFormat:
         """How this model writes tool calls; the model is queried once."""
@@ -271,13 +268,3 @@ class ChatForkroot(Settings, BaseChatModel):
             completion = connection.backend.submit(ToolFormat.question()).result()
             self._forms[name] = ToolFormat.of_answer(completion)
         return self._forms[name]
-
-
-def _concurrent_configs(
-    config: Configs, num_inputs: int, most: int
-) -> tuple[list[RunnableConfig], int]:
-    """The config of each input, and how many inputs run at a time."""
-    configs = get_config_list(config, num_inputs)
-    limit = configs[0].get("max_concurrency")
-    number = min(num_inputs, most if limit is None else max(1, limit))
-    return [{**configs[0], "max_concurrency": number}, *configs[1:]], number

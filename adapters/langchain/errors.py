@@ -1,15 +1,6 @@
 """The errors of the protocol as LangChain's users catch them.
 
 Each is both: the error of the protocol that it was, with its fields, and LangChain's for the same.
-
-    protocol                        LangChain
-    CallTooLarge                    ContextOverflowError
-    InvalidCall, UnsupportedCall    ModelInvalidRequestError
-    InvalidModel                    ModelNotFoundError
-    DeadlineExceeded                ModelTimeoutError
-    Overloaded                      ModelRateLimitError
-    CallFailed                      ModelAPIError
-    BackendClosed                   ModelConnectionError
 """
 
 from __future__ import annotations

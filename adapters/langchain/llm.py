@@ -21,7 +21,6 @@ from ...core.api.protocol import (
     Chunk,
     Completion,
     ForkrootError,
-    Reply,
     Text,
     Usage,
 )
@@ -89,14 +88,11 @@ class Forkroot(Settings, BaseLLM):
         requests = self._requests(prompts, stop, kwargs, run_manager)
         if len(requests) == 1:
             return self._result([requests[0].completion()], kwargs)
-        replies = _submit_all(requests)
+        requests = _submitted(requests)
         try:
-            found = [
-                replace(request, reply=reply).completion()
-                for request, reply in zip(requests, replies, strict=True)
-            ]
+            found = [request.completion() for request in requests]
         finally:
-            _cancel(replies)
+            _cancel(requests)
         return self._result(found, kwargs)
 
     async def _agenerate(
@@ -105,14 +101,11 @@ class Forkroot(Settings, BaseLLM):
         requests = await asyncio.to_thread(self._requests, prompts, stop, kwargs, run_manager)
         if len(requests) == 1:
             return self._result([await requests[0].acompletion()], kwargs)
-        replies = await asyncio.to_thread(_submit_all, requests)
+        requests = await asyncio.to_thread(_submitted, requests)
         try:
-            found = [
-                await replace(request, reply=reply).acompletion()
-                for request, reply in zip(requests, replies, strict=True)
-            ]
+            found = [await request.acompletion() for request in requests]
         finally:
-            _cancel(replies)
+            _cancel(requests)
         return self._result(found, kwargs)
 
     def _stream(
@@ -149,7 +142,7 @@ class Forkroot(Settings, BaseLLM):
     ) -> list[ModelRequest]:
         """The requests, with their runtime. Raises InvalidCall as LangChain's users catch it."""
         connection = self.connection(options.get("model"))
-        context = CallContext() if run_manager is None else CallContext.of_run(run_manager)
+        context = CallContext.of_run(run_manager)
         try:
             check_options(options, KNOWN)
             constraint = toolbox_of(options, ToolFormat()).constraint
@@ -193,13 +186,17 @@ def _generations(completion: Completion, chunks: Sequence[Chunk]) -> Iterator[Ge
         yield Generation(text=output.text, generation_info=info)
 
 
-def _submit_all(requests: Sequence[ModelRequest]) -> list[Reply]:
-    return requests[0].connection.prefixes.submit_all([request.call for request in requests])
+def _submitted(requests: Sequence[ModelRequest]) -> list[ModelRequest]:
+    """The requests, submitted together."""
+    prefixes = requests[0].connection.prefixes
+    replies = prefixes.submit_all([request.call for request in requests])
+    return [replace(it, reply=reply) for it, reply in zip(requests, replies, strict=True)]
 
 
-def _cancel(replies: Sequence[Reply]) -> None:
-    for reply in replies:
-        reply.cancel()
+def _cancel(requests: Sequence[ModelRequest]) -> None:
+    for request in requests:
+        if request.reply is not None:
+            request.reply.cancel()
 
 
 def _have_equal_options(config: Configs) -> bool:

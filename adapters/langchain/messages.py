@@ -19,14 +19,7 @@ from ..common.spelling import spell
 from ..common.surrogates import check_text, check_texts
 from ..common.tools import Invocation, ToolFormat, ToolSpec
 
-_ROLES = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "assistant": "assistant",
-    "tool": "tool",
-    "function": "tool",
-}
+_ROLES = {"developer": "system", "function": "tool"}
 _SKIPPED_PARTS = (  # thoughts are not sent again, and calls are sent beside the content
     *("thinking", "redacted_thinking", "reasoning", "reasoning_content"),
     *("tool_call", "tool_call_chunk", "invalid_tool_call", "function_call"),

@@ -75,7 +75,7 @@ class ModelRequest:
                 yield reply.result()
                 return
             except ForkrootError as error:
-                _check_retry(self._located(error), None if is_started else pause)
+                self._check_retry(error, None if is_started else pause)
             finally:
                 reply.cancel()
             time.sleep(pause or 0.0)
@@ -94,14 +94,16 @@ class ModelRequest:
                 yield await reply
                 return
             except ForkrootError as error:
-                error = await asyncio.to_thread(self._located, error)
-                _check_retry(error, None if is_started else pause)
+                await asyncio.to_thread(self._check_retry, error, None if is_started else pause)
             finally:
                 reply.cancel()
             await asyncio.sleep(pause or 0.0)
 
-    def _located(self, error: ForkrootError) -> ForkrootError:
-        return located(error, self.schemas, self.connection.backend.submit)
+    def _check_retry(self, error: ForkrootError, pause: float | None) -> None:
+        """Raise the error, with its place in a schema, unless another try may help."""
+        error = located(error, self.schemas, self.connection.backend.submit)
+        if pause is None or not is_retryable(error):
+            raise as_langchain(error) from error
 
     def _pauses(self) -> Iterator[float | None]:
         """Seconds to wait after each failed try; None after the last."""
@@ -113,9 +115,3 @@ def _parted(items: Sequence[Chunk | Completion]) -> tuple[Completion, list[Chunk
     """The end of an answer, and what came before."""
     *chunks, end = items
     return cast(Completion, end), cast(list[Chunk], chunks)
-
-
-def _check_retry(error: ForkrootError, pause: float | None) -> None:
-    """Raise the error unless another try may help."""
-    if pause is None or not is_retryable(error):
-        raise as_langchain(error) from error

@@ -174,31 +174,17 @@ def toolbox_of(options: Mapping[str, Any], form: ToolFormat) -> Toolbox:
     is_parallel = options.get("parallel_tool_calls") is not False
     names = frozenset(tool.name for tool in tools)
     if choice == "auto":
-        is_free = options.get("strict") is False
-        return Toolbox(
-            tools, _where_free(tools, form, requested, is_parallel, is_free), names, schemas
-        )
+        # calls are held to their schemas, and an answer to the requested one
+        if isinstance(requested, JsonSchema):
+            requested = form.grammar(tools, is_parallel=is_parallel, instead=requested.schema)
+        elif requested is None and options.get("strict") is not False:
+            requested = form.grammar(tools, is_parallel=is_parallel, has_text=True)
+        return Toolbox(tools, requested, names, schemas)
     if requested is not None:
         raise InvalidCall("tool_choice", choice, "auto or none beside another constraint")
     chosen = tools if choice == "required" else [it for it in tools if it.name == choice[1:]]
     is_parallel = is_parallel and choice == "required"
     return Toolbox(tools, form.grammar(chosen, is_parallel=is_parallel), names, schemas)
-
-
-def _where_free(
-    tools: Sequence[ToolSpec],
-    form: ToolFormat,
-    requested: Constraint | None,
-    is_parallel: bool,
-    is_free: bool,
-) -> Constraint | None:
-    """The constraint where the model may call or answer: its calls are held to their schemas, and
-    an answer to the requested schema. is_free: only the answer is."""
-    if isinstance(requested, JsonSchema):
-        return form.grammar(tools, is_parallel=is_parallel, instead=requested.schema)
-    if requested is not None or is_free:
-        return requested
-    return form.grammar(tools, is_parallel=is_parallel, has_text=True)
 
 
 def _requested_constraint(options: Mapping[str, Any]) -> Constraint | None:

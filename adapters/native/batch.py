@@ -45,11 +45,7 @@ class Batch:
             self._runs.append(Run(checked, settings, (), item, state_type, self._worker, hint))
 
     def execute(self, progress_bar: bool | None, raise_errors: bool) -> list[ProgramState]:
-        """The ended states, in the order of the items.
-
-        progress_bar: None: if the standard error stream is a terminal. raise_errors: once all have
-        ended, raise the first item's error; otherwise it is raised where its state is read.
-        """
+        """The ended states, in the order of the items; as `Program.run_batch`."""
         with self._submitted(progress_bar) as (futures, advance):
             for _ in as_completed(futures):
                 advance()

@@ -77,7 +77,9 @@ def gen(
     """
     given = {key: value for key, value in locals().items() if value is not _DEFAULTS[key]}
     _check_combination(given)
-    _check_switches(given)
+    for switch in ("return_logprob", "stream"):
+        if not isinstance(given.get(switch), bool | None):
+            raise InvalidCall(switch, given[switch], "True or False")
     backend = checked_backend(backend)
     if choices is not None:
         return select(name, choices, choices_method=choices_method, backend=backend)
@@ -179,12 +181,6 @@ def _check_combination(given: Mapping[str, Any]) -> None:
     if given["resample"] is not True or not limits or type(n) is not int or n < 2:
         allowed = f"False, or True beside n >= 2 and one of {', '.join(_LIMITS[:-1])}"
         raise InvalidCall("resample", given["resample"], allowed)
-
-
-def _check_switches(given: Mapping[str, Any]) -> None:
-    for name in ("return_logprob", "stream"):
-        if not isinstance(given.get(name), bool | None):
-            raise InvalidCall(name, given[name], "True or False")
 
 
 def _checked_top_logprobs(number: int) -> int:

@@ -6,7 +6,7 @@ import asyncio
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import replace
@@ -139,25 +139,18 @@ def run_part(
 async def in_thread(work: Callable[[], T], abort: Callable[[BaseException], object]) -> T:
     """The result of `work()` in a thread of its own, so that no pool's size limits it. If the
     waiting task is cancelled, calls `abort` with an error that shall end the work."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(set_outcome: Callable[[Any], None], outcome: Any) -> None:
-        if not future.done():
-            set_outcome(outcome)
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # a cancelled task leaves it to the work to end it
 
     def body() -> None:
         try:
-            outcome: Any = work()
-            set_outcome: Callable[[Any], None] = future.set_result
+            future.set_result(work())
         except BaseException as error:
-            outcome, set_outcome = error, future.set_exception
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, set_outcome, outcome)
+            future.set_exception(error)
 
     threading.Thread(target=body, name="forkroot-program", daemon=True).start()
     try:
-        return await future
+        return await asyncio.wrap_future(future)
     except asyncio.CancelledError:
         abort(ProgramError("the run was cancelled"))
         raise

@@ -61,8 +61,16 @@ class Step:
             return following, self._chat(last.signature, last.demos, trajectory)
 
     def _chat(self, signature: Any, demos: Any, trajectory: str) -> Chat | None:
+        """A prompt up to the end of its trajectory; None where it is more than texts."""
         inputs = {**self.formatted.inputs, _SO_FAR: trajectory}
-        return chat_until(self.formatted.adapter.format(signature, demos, inputs), trajectory)
+        messages = self.formatted.adapter.format(signature, demos, inputs)
+        contents = [message["content"] for message in messages]
+        if not all(isinstance(it, str) for it in contents) or trajectory not in contents[-1]:
+            return None
+        contents[-1] = contents[-1][: contents[-1].rindex(trajectory) + len(trajectory)]
+        pairs = zip(messages, contents, strict=True)
+        turns = tuple(Message(message["role"], (Text(content),)) for message, content in pairs)
+        return Chat(turns, open_last=True)
 
     def _trajectory(self, so_far: str) -> str:
         """With this step. What a trajectory ends in loses its blanks, until more follows."""
@@ -99,7 +107,6 @@ class Run:
         self.step: Step | None = None
         self._found: Any = None
         self._latest: tuple[str, str] | None = None
-        self._final: tuple[Prefixes, str] | None = None
         self._timers: dict[str, threading.Timer] = {}
         self._last: dict[tuple[str, str], str] = {}
         self._pinned: dict[tuple[str, str], _PinnedPrompt] = {}
@@ -149,14 +156,11 @@ class Run:
                 prefixes.send_on(following, self._name(root), namespace=namespace)
             name, beside = self._name(FINAL), self._name(root)
             if final is not None and prefixes.send_on(final, name, beside, namespace):
-                self._final = prefixes, namespace
+                self._pinned[namespace, FINAL] = _PinnedPrompt(prefixes, "", 0.0)
 
     def end(self) -> None:
         """Unpin all that is kept."""
-        if self._final is not None:
-            prefixes, namespace = self._final
-            prefixes.release(ForkHint(self._name(FINAL)), namespace)
-        for (namespace, root), pinned in self._pinned.items():
+        for (namespace, root), pinned in [*self._pinned.items()]:
             pinned.prefixes.release(ForkHint(self._name(root)), namespace)
         self._pinned.clear()
 
@@ -207,14 +211,3 @@ def _render(fields: Mapping[str, Any]) -> str:
     signature = dspy.Signature(f"{', '.join(fields)} -> x")
     text: str = adapter.format_user_message_content(signature, fields)
     return text
-
-
-def chat_until(messages: list[dict[str, Any]], text: str) -> Chat | None:
-    """The messages up to the end of a text in the last one; None where they are more than texts."""
-    contents = [message["content"] for message in messages]
-    if not all(isinstance(content, str) for content in contents) or text not in contents[-1]:
-        return None
-    contents[-1] = contents[-1][: contents[-1].rindex(text) + len(text)]
-    pairs = zip(messages, contents, strict=True)
-    turns = tuple(Message(message["role"], (Text(content),)) for message, content in pairs)
-    return Chat(turns, open_last=True)

@@ -93,13 +93,10 @@ def _schema(tool: dspy.Tool) -> str:
     any. `**kwargs` is not an argument, though DSPy lists it."""
     properties = dict(tool.args or {})
     if tool.has_kwargs:
-        properties.pop(_catch_all(tool.func), None)
+        function = tool.func if inspect.isroutine(tool.func) else type(tool.func).__call__
+        for it in inspect.signature(function).parameters.values():
+            if it.kind == it.VAR_KEYWORD:
+                properties.pop(it.name, None)
     takes_any = tool.has_kwargs and not properties
     schema = {"type": "object", "properties": properties, "additionalProperties": takes_any}
     return json.dumps(schema, default=str)
-
-
-def _catch_all(function: Any) -> str | None:
-    named = function if inspect.isroutine(function) else type(function).__call__
-    parameters = inspect.signature(named).parameters.values()
-    return next((it.name for it in parameters if it.kind == it.VAR_KEYWORD), None)

@@ -11,6 +11,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 
 from guidance._ast import (
@@ -71,17 +72,12 @@ class Route:
 
     def __init__(self, node: GrammarNode | None) -> None:
         self.nodes = tuple(_flat(node)) if node is not None else ()
-        self._known: dict[int, tuple[Step | None, int]] = {}
+        self.leg = cache(self._leg)
         self.refused: set[Constraint] = set()
 
-    def leg(self, index: int) -> tuple[Step | None, int]:
+    def _leg(self, index: int) -> tuple[Step | None, int]:
         """The step of the nodes from here on, which begins at 0, and the place of the first node
         that is not in it."""
-        if index not in self._known:
-            self._known[index] = self._leg(index)
-        return self._known[index]
-
-    def _leg(self, index: int) -> tuple[Step | None, int]:
         nodes = self.nodes[index:]
         num_literals = next(
             (i for i, node in enumerate(nodes) if not isinstance(node, LiteralNode)), len(nodes)

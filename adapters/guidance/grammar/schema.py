@@ -47,9 +47,7 @@ _IGNORED = frozenset(
 
 _NAME = re.compile(r"\0v(\d+)")
 _CONSTANT = re.compile(r'"-?\d[^"]*"')
-_ANY: Mapping[str, Mapping[str, Any]] = {
-    kind: {"type": kind} for kind in ("object", "array", *_PLAIN)
-}
+_ANY = [{"type": kind} for kind in ("object", "array", "string", "number", "boolean", "null")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +124,7 @@ class _Writer:
 
     def _body(self, schema: object) -> str:
         if schema is True:
-            return self._anything()
+            return " | ".join(map(self.name, _ANY))
         if not isinstance(schema, Mapping):
             raise UnsupportedSchema
         known = {name: value for name, value in schema.items() if name not in _IGNORED}
@@ -153,12 +151,8 @@ class _Writer:
             case {"type": "object", **rest}:
                 return self._object(rest)
             case _ if not known:
-                return self._anything()
+                return self._body(True)
         raise UnsupportedSchema
-
-    def _anything(self) -> str:
-        kinds = ("object", "array", "string", "number", "boolean", "null")
-        return " | ".join([self.name(_ANY[kind]) for kind in kinds])
 
     def _object(self, object_schema: Mapping[str, Any]) -> str:
         """Properties in their order, each optional one there or not; then others, if allowed."""

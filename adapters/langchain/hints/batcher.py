@@ -90,23 +90,19 @@ class CallBatcher:
         waiting = [item for item in waiting if item[1].set_running_or_notify_cancel()]
         while waiting:
             submit_all = waiting[0][2]
-            batch = [item for item in waiting if item[2] == submit_all]
+            batch = [item[:2] for item in waiting if item[2] == submit_all]
             waiting = [item for item in waiting if item[2] != submit_all]
-            _settle(submit_all, [item[0] for item in batch], [item[1] for item in batch])
+            try:
+                replies = submit_all([call for call, _ in batch])
+            except Exception as error:
+                for _, future in batch:
+                    future.set_exception(error)
+                continue
+            for (_, future), reply in zip(batch, replies, strict=True):
+                future.set_result(reply)
 
 
 Submit = Callable[[Sequence[Call]], list[Reply]]
-
-
-def _settle(submit_all: Submit, calls: Sequence[Call], futures: Sequence[Future[Reply]]) -> None:
-    try:
-        replies = submit_all(calls)
-    except Exception as error:
-        for future in futures:
-            future.set_exception(error)
-        return
-    for future, reply in zip(futures, replies, strict=True):
-        future.set_result(reply)
 
 
 def cancel_result(future: Future[Reply] | asyncio.Future[Reply]) -> None:

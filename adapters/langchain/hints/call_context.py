@@ -33,7 +33,9 @@ class CallContext:
 
     @classmethod
     def of_run(cls, run_manager: Any) -> CallContext:
-        """The context of a run manager's run."""
+        """The context of a run manager's run; without one, of a call that is alone."""
+        if run_manager is None:
+            return cls()
         return cls.of(run_manager.run_id, run_manager.parent_run_id, run_manager.metadata)
 
     @classmethod
@@ -104,7 +106,4 @@ def use_context(context: CallContext) -> Iterator[None]:
 
 def context_of(run_manager: Any) -> CallContext:
     """The context of the call that is being made."""
-    context = _CONTEXT.get()
-    if context is not None:
-        return context
-    return CallContext() if run_manager is None else CallContext.of_run(run_manager)
+    return _CONTEXT.get() or CallContext.of_run(run_manager)

@@ -36,29 +36,23 @@ class Branch(NamedTuple):
     member: UUID
 
 
-class Thread(NamedTuple):
-    """Where a run began: runs of the same thread and task run one after another."""
-
-    thread: int
-    task: int | None
-
-    @classmethod
-    def here(cls) -> Thread:
-        """Where this is called."""
-        try:
-            task = asyncio.current_task()
-        except RuntimeError:  # in a thread without a loop
-            task = None
-        return cls(threading.get_ident(), None if task is None else id(task))
+def _here() -> tuple[int, int | None]:
+    """The thread and the task in which this is called: runs of the same ones do not overlap."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # in a thread without a loop
+        task = None
+    return threading.get_ident(), None if task is None else id(task)
 
 
 class _Run(NamedTuple):
     """batcher: of the branches of this run. parent_batcher: the one that this run is a member of.
-    task: of a graph, that it is or is inside of."""
+    task: of a graph, that it is or is inside of. started_in: the thread, and the task of asyncio.
+    """
 
     parent: UUID | None
     name: str
-    started_in: Thread
+    started_in: tuple[int, int | None]
     task: Any = None
     batcher: CallBatcher | None = None
     parent_batcher: CallBatcher | None = None
@@ -95,7 +89,7 @@ class ForkWatch(BaseCallbackHandler):
         num_branches = found[1].count(",") + 1 if found else 0
         batcher = CallBatcher(num_branches, PATIENCE) if num_branches > 1 else None
         parent = kwargs.get("parent_run_id")
-        run = _Run(parent, name, Thread.here(), metadata.get(_TASK), batcher)
+        run = _Run(parent, name, _here(), metadata.get(_TASK), batcher)
         with self._lock:
             self._runs[run_id] = run._replace(parent_batcher=self._step(run_id, run, metadata))
             if len(self._runs) > MOST_RUNS:  # a stream that is not read to its end never ends
@@ -132,7 +126,7 @@ class ForkWatch(BaseCallbackHandler):
             return None
         if run.task in (None, graph.task) or run.started_in == graph.started_in:
             return None
-        is_in_loop = run.started_in.task is not None
+        is_in_loop = run.started_in[1] is not None
         return self._steps.enter(run.parent, run_id, metadata, graph.name, is_in_loop)
 
 

@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from ....core.api.protocol import Call, Reply
@@ -31,11 +31,13 @@ class StepBatcher(CallBatcher):
     arrived or left and nobody has joined for `quiet` seconds. A task that joins later, or that is
     not expected to call, neither waits for others nor is waited for.
 
-    quiet: a single task waits for so long, too, as other threads may not have started yet.
+    quiet: a single task waits for so long, too, as other threads may not have started yet. number:
+    of the step in its graph.
     """
 
-    def __init__(self, patience: float, quiet: float) -> None:
+    def __init__(self, patience: float, quiet: float, number: Hashable = None) -> None:
         super().__init__(0, patience)
+        self.number = number
         self._quiet = quiet
         self._has_started = False
         self._changed = time.monotonic()
@@ -105,16 +107,11 @@ class StepBatcher(CallBatcher):
         return {node: node in callers for node in nodes.values()}
 
 
-class _Step(NamedTuple):
-    number: Hashable
-    batcher: StepBatcher
-
-
 class Steps:
     """The running steps, and how often each node has missed its batch lately. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._steps: OrderedDict[UUID, _Step] = OrderedDict()
+        self._steps: OrderedDict[UUID, StepBatcher] = OrderedDict()
         self._misses: OrderedDict[Node, int] = OrderedDict()
 
     def enter(
@@ -125,18 +122,18 @@ class Steps:
         number, step = metadata.get("langgraph_step"), self._steps.get(graph)
         if step is None or step.number != number:
             self.leave(graph)
-            batcher = StepBatcher(PATIENCE, 0.0 if is_in_loop else QUIET)
-            step = self._steps[graph] = _Step(number, batcher)
+            quiet = 0.0 if is_in_loop else QUIET
+            step = self._steps[graph] = StepBatcher(PATIENCE, quiet, number)
             if len(self._steps) > MOST_GRAPHS:  # a stream that is not read to its end never ends
                 self._steps.popitem(last=False)
         node = title, str(metadata.get("langgraph_node"))
-        step.batcher.enter(task, node, self._misses.get(node, 0) < MOST_MISSES)
-        return step.batcher
+        step.enter(task, node, self._misses.get(node, 0) < MOST_MISSES)
+        return step
 
     def leave(self, graph: UUID) -> None:
         """The step of this graph has ended: what its tasks did is remembered."""
         step = self._steps.pop(graph, None)
-        for node, has_called in step.batcher.called().items() if step is not None else ():
+        for node, has_called in step.called().items() if step is not None else ():
             self._misses[node] = 0 if has_called else self._misses.get(node, 0) + 1
             self._misses.move_to_end(node)
             if len(self._misses) > MOST_NODES:

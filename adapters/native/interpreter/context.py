@@ -65,9 +65,9 @@ class Context:
         """
         for stream in self._streams:
             stream.wait_idle()
-        errors = (s.error for s in self._streams if s.error is not None and not s.is_error_seen)
-        for error in errors:
-            main.fail(error)
+        for stream in self._streams:
+            if stream.error is not None and not stream.is_error_seen:
+                main.fail(stream.error)
         self._close()
 
     def check_open(self) -> None:

@@ -36,8 +36,7 @@ class Branch:
         branch.transcript.extend(parent.transcript.since(0))
         branch.feeds.append(Feed(parent.transcript.text()))
         with branch.stream.lock:
-            values, meta = parent.variables.values, parent.variables.meta
-            branch.variables.inherit(self._awaited, values, meta)
+            branch.variables.inherit(self._awaited, parent.variables)
         branch.stream.notify()
         branch.stream.resume()
 
@@ -82,12 +81,9 @@ def plant(parent: Interpreter, hint: ForkHint) -> None:
 
 
 def join(parent: Interpreter, branches: Sequence[Branch], mode: JoinMode) -> None:
-    """Let `parent` wait, in its stream, for all branches, and take over what they did.
-
-    gather_variable: each variable that a branch set becomes a list, in branch order, with None
-    for a branch that did not set it. concate_and_append: what the branches wrote is appended in
-    order. A branch takes nothing more from here on; the first one's error becomes the parent's.
-    """
+    """Let `parent` wait, in its stream, for all branches, and take over what they did, as
+    `ForkGroup.join` says. A branch takes nothing more from here on; the first one's error becomes
+    the parent's."""
     if mode not in ("gather_variable", "concate_and_append"):
         raise InvalidCall("mode", mode, "gather_variable | concate_and_append")
     names = _own_names(branches) if mode == "gather_variable" else []

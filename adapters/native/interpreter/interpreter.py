@@ -84,7 +84,7 @@ class Interpreter:
         self,
         run: Callable[[], bool],
         names: Iterable[str] = (),
-        skip: Callable[[BaseException], object] | None = None,
+        skip: Callable[[BaseException], object] = lambda error: None,
     ) -> None:
         """Run a step that sets the variables `names`; as `Step`. Raises ProgramError at the end."""
         self.stream.check_open()
@@ -99,23 +99,20 @@ class Interpreter:
         if isinstance(node, Select):
             return self._select(node)
         with self.stream.lock:
-            self._write(node)
+            match node:
+                case Constant(text):
+                    self.transcript.add_text(text)
+                    self.feeds.append(Feed(text))
+                case Media(segment):
+                    self.transcript.add_media(segment)
+                case RoleBegin() | RoleEnd():
+                    self.transcript.extend((node,))
+                case ScopeBegin(name):
+                    self._scopes[name] = len(self.transcript)
+                case ScopeEnd(name):
+                    self.variables.put(name, self.transcript.text(self._scopes.pop(name)), {})
         self.stream.notify()
         return True
-
-    def _write(self, node: Expression) -> None:
-        match node:
-            case Constant(text):
-                self.transcript.add_text(text)
-                self.feeds.append(Feed(text))
-            case Media(segment):
-                self.transcript.add_media(segment)
-            case RoleBegin() | RoleEnd():
-                self.transcript.extend((node,))
-            case ScopeBegin(name):
-                self._scopes[name] = len(self.transcript)
-            case ScopeEnd(name):
-                self.variables.put(name, self.transcript.text(self._scopes.pop(name)), {})
 
     def _generate(self, node: Gen) -> bool:
         settings = self.context.settings
@@ -200,34 +197,31 @@ class Interpreter:
     def _send(self, backend: Backend, calls: Sequence[Call]) -> list[Reply]:
         replies = []
         for call in calls:
-            reply = backend.submit(call)
-            self.stream.on_failure(reply.cancel)
-            replies.append(reply)
+            replies.append(backend.submit(call))
+            self.stream.on_failure(replies[-1].cancel)
         return replies
 
     def _await(
         self, replies: Sequence[Reply], settle: Callable[[Sequence[Completion]], None], where: str
     ) -> bool:
-        arrive = countdown(len(replies), lambda: self._settle(replies, settle, where))
+        def end() -> None:
+            error = next(filter(None, map(error_of, replies)), None)
+            try:
+                if error is None:
+                    with self.stream.lock:
+                        if self.stream.error is None:
+                            settle([reply.result() for reply in replies])
+            except Exception as failure:
+                error = failure
+            if error is None:
+                self.stream.notify()
+                self.stream.resume()
+                return
+            if not getattr(error, "__notes__", ()):
+                error.add_note(where)
+            self.stream.fail(error)
+
+        arrive = countdown(len(replies), end)
         for reply in replies:
             reply.when_done(arrive)
         return False
-
-    def _settle(
-        self, replies: Sequence[Reply], settle: Callable[[Sequence[Completion]], None], where: str
-    ) -> None:
-        error = next(filter(None, map(error_of, replies)), None)
-        try:
-            if error is None:
-                with self.stream.lock:
-                    if self.stream.error is None:
-                        settle([reply.result() for reply in replies])
-        except Exception as failure:
-            error = failure
-        if error is None:
-            self.stream.notify()
-            self.stream.resume()
-            return
-        if not getattr(error, "__notes__", ()):
-            error.add_note(where)
-        self.stream.fail(error)

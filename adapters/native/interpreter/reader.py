@@ -124,7 +124,7 @@ class Reader:
         feeds = self._interpreter.feeds
         if name is not None:
             feeds = [feed for feed in feeds if feed.name == name]
-            position = max(self._variables.num_expected(name), 1) - 1
+            position = max(self._variables.num_expected[name], 1) - 1
         return feeds[position] if position < len(feeds) else None
 
     def _remainder(self, name: str | None) -> Iterator[str]:

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from ....core.api.protocol import ProgramError
@@ -29,7 +30,7 @@ class Step:
     """
 
     run: Callable[[], bool]
-    skip: Callable[[BaseException], object] | None = None
+    skip: Callable[[BaseException], object] = lambda error: None
 
 
 class Stream:
@@ -71,7 +72,7 @@ class Stream:
                 self._steps.append(step)
                 is_next, self._is_busy = not self._is_busy, True
         if error is not None:
-            _skip(step, error)
+            step.skip(error)
         elif is_next:
             self._drain()
 
@@ -100,7 +101,7 @@ class Stream:
         for action in actions:
             action()
         for step in skipped:
-            _skip(step, error)
+            step.skip(error)
         self._rest()
 
     def on_failure(self, action: Action) -> None:
@@ -154,7 +155,7 @@ class Stream:
             with self.lock:
                 if is_ready():
                     return
-                self._wakes.append(_loop_wake(loop, event))
+                self._wakes.append(partial(_wake, loop, event))
             await event.wait()
 
     def _drain(self) -> None:
@@ -202,14 +203,6 @@ def countdown(num: int, action: Action) -> Callable[[object], None]:
     return arrive
 
 
-def _skip(step: Step, error: BaseException) -> None:
-    if step.skip is not None:
-        step.skip(error)
-
-
-def _loop_wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> Action:
-    def wake() -> None:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(event.set)
-
-    return wake
+def _wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(event.set)

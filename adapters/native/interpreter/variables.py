@@ -6,7 +6,7 @@ It takes no lock and waits for nothing: its stream does.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from ....core.api.protocol import ProgramError
@@ -33,7 +33,8 @@ class UnsetVariable(ProgramError, KeyError):
 class Variables:
     """Values by name. A name is expected when its primitive is submitted, and set when that ends.
 
-    own: the names that were expected or set here, not inherited by a fork.
+    own: the names that were expected or set here, not inherited by a fork. num_expected: how many
+    primitives were submitted that set each.
     """
 
     def __init__(self) -> None:
@@ -41,13 +42,13 @@ class Variables:
         self.meta: dict[str, Any] = {}
         self.own: dict[str, None] = {}
         self._expected: Counter[str] = Counter()
-        self._num_expected: Counter[str] = Counter()
+        self.num_expected: Counter[str] = Counter()
 
     def expect(self, name: str) -> None:
         """A primitive was submitted that will set `name`."""
         self.own[name] = None
         self._expected[name] += 1
-        self._num_expected[name] += 1
+        self.num_expected[name] += 1
 
     def put(self, name: str | None, value: Any, meta: Any) -> None:
         """The oldest primitive that was to set `name` has ended; None: it sets none."""
@@ -71,20 +72,14 @@ class Variables:
         """Whether `name` is on its way."""
         return self._expected[name] > 0
 
-    def num_expected(self, name: str) -> int:
-        """How many primitives were submitted that set `name`."""
-        return self._num_expected[name]
-
     def await_from(self, parent: Variables) -> set[str]:
         """Expect what `parent` expects now; returns these names, for `inherit`."""
         names = parent.expected()
         self._expected.update(names)
         return names
 
-    def inherit(
-        self, names: Iterable[str], values: Mapping[str, Any], meta: Mapping[str, Any]
-    ) -> None:
+    def inherit(self, names: Iterable[str], parent: Variables) -> None:
         """Start with a parent's values; `names` are those that `await_from` returned."""
-        self.values.update(values)
-        self.meta.update(meta)
+        self.values.update(parent.values)
+        self.meta.update(parent.meta)
         self._expected.subtract(names)
