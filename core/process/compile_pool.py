@@ -90,14 +90,15 @@ class CompilePool:
         """The automaton of a JSON schema, or what is known of a grammar. Raises InvalidCall or
         CallFailed."""
         if isinstance(constraint, Grammar):
-            kind, made, rows = self._compile(
-                "grammar", (constraint.source, constraint.syntax), "grammar"
+            request: tuple[str, Any, str] = (
+                "grammar",
+                (constraint.source, constraint.syntax),
+                "grammar",
             )
         else:
-            source = schema_text(constraint.schema)
-            kind, made, rows = self._compile(
-                "schema", (source, *constraint.separators), "json_schema"
-            )
+            source = schema_text(constraint.schema), *constraint.separators
+            request = "schema", source, "json_schema"
+        kind, made, rows = self._compile(*request)
         plan = Known(*made) if kind == "known" else _read(made)
         return Unrepeated(plan, tuple(Shape(*row) for row in rows)) if rows else plan
 
