@@ -22,7 +22,7 @@ _VALUES: dict[str, Any] = {
     for item in vars(module).values()
     if isinstance(item, type) and is_dataclass(item)
 }
-_ERRORS: dict[str, type[ForkrootError]] = {
+ERRORS: dict[str, type[ForkrootError]] = {
     name: item
     for name, item in vars(errors).items()
     if isinstance(item, type) and issubclass(item, ForkrootError)
@@ -37,11 +37,11 @@ def _default(item: Field[Any]) -> Any:
     return _FREE if item.default_factory is MISSING else item.default_factory()
 
 
-_FIELDS: dict[type, tuple[tuple[str, Any], ...]] = {
+FIELDS: dict[type, tuple[tuple[str, Any], ...]] = {
     kind: tuple((item.name, _default(item)) for item in fields(kind)) for kind in _VALUES.values()
 }
 _NAMES: dict[str, frozenset[str]] = {
-    kind.__name__: frozenset(name for name, _ in items) for kind, items in _FIELDS.items()
+    kind.__name__: frozenset(name for name, _ in items) for kind, items in FIELDS.items()
 }
 _SCALARS = frozenset((type(None), bool, int, float, str, bytes))
 
@@ -74,9 +74,9 @@ def _plain(value: Any) -> Any:
         return value
     if kind is tuple or kind is list:
         return [item if type(item) in _SCALARS else _plain(item) for item in value]
-    if kind in _FIELDS:
+    if kind in FIELDS:
         plain_value = {_TYPE: kind.__name__}
-        for name, default in _FIELDS[kind]:
+        for name, default in FIELDS[kind]:
             found = getattr(value, name)
             if type(found) is not type(default) or found != default:
                 plain_value[name] = _plain(found)
@@ -89,7 +89,8 @@ def _plain(value: Any) -> Any:
         case frozenset() | set():
             return [_plain(item) for item in sorted(value)]
         case ForkrootError():
-            return _plain_error(value)
+            name, args, is_shown = error_parts(value)
+            return {_ERROR: name, "args": _plain(args), "is_shown": is_shown}
         case Mapping():
             return _plain_mapping(value)
     raise InvalidCall("value", value, "texts, numbers, bytes, and values of the protocol")
@@ -114,16 +115,24 @@ def _plain_mapping(value: Mapping[Any, Any]) -> dict[str, Any]:
         raise InvalidCall("value", value, f"a mapping in JSON form ({error})") from None
 
 
-def _plain_error(error: ForkrootError) -> dict[str, Any]:
-    """An error as the nearest of those that are known to all."""
-    name = next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _ERRORS)
+def error_parts(error: ForkrootError) -> tuple[str, list[Any], bool]:
+    """An error as the nearest of those that are known to all: its name, the arguments of its class,
+    and whether the value among them is only shown."""
+    name = next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in ERRORS)
     if isinstance(error, InvalidCall):
         shown = error.value
         is_text = isinstance(shown, str) and not isinstance(shown, Shown)
         is_plain = shown is None or is_text or isinstance(shown, bool | int | float)
-        args = [error.field, shown if is_plain else Shown(repr(shown)[:100]), error.allowed]
-        return {_ERROR: name, "args": _plain(args), "is_shown": not is_plain}
-    return {_ERROR: name, "args": [str(error)], "is_shown": False}
+        args = [error.field, shown if is_plain else Shown(_shown(shown)), error.allowed]
+        return name, args, not is_plain
+    return name, [str(error)], False
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)[:100]
+    except RecursionError:
+        return f"a {type(value).__name__} of great depth"
 
 
 def _value(plain: dict[str, Any]) -> Any:
@@ -144,7 +153,7 @@ def _value(plain: dict[str, Any]) -> Any:
 
 
 def _error(plain: Mapping[str, Any]) -> ForkrootError:
-    kind = _ERRORS.get(plain[_ERROR], ForkrootError)
+    kind = ERRORS.get(plain[_ERROR], ForkrootError)
     args = list(plain["args"])
     if plain["is_shown"]:
         args[1] = Shown(args[1])
