@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 import msgpack
@@ -28,17 +28,12 @@ ERRORS: dict[str, type[ForkrootError]] = {
     if isinstance(item, type) and issubclass(item, ForkrootError)
 }
 _TYPE, _JSON, _PAIRS, _ERROR, _WHOLE = "@", "@json", "@pairs", "@error", "@whole"
-_FREE = object()  # the default of a field that must be given
-
-
-def _default(item: Field[Any]) -> Any:
-    if item.default is not MISSING:
-        return item.default
-    return _FREE if item.default_factory is MISSING else item.default_factory()
-
-
-FIELDS: dict[type, tuple[tuple[str, Any], ...]] = {
-    kind: tuple((item.name, _default(item)) for item in fields(kind)) for kind in _VALUES.values()
+FIELDS: dict[type, tuple[tuple[str, Any], ...]] = {  # MISSING for a field that must be given
+    kind: tuple(
+        (it.name, it.default if it.default_factory is MISSING else it.default_factory())
+        for it in fields(kind)
+    )
+    for kind in _VALUES.values()
 }
 _NAMES: dict[str, frozenset[str]] = {
     kind.__name__: frozenset(name for name, _ in items) for kind, items in FIELDS.items()

@@ -187,12 +187,7 @@ def _message(pieces: Sequence[Piece]) -> dict[str, Any]:
 def _call(name: str) -> dict[str, Any]:
     """A tool call whose arguments are still to come."""
     function = {"name": name, "arguments": ""}
-    return {"id": call_id(), "type": "function", "function": function}
-
-
-def call_id() -> str:
-    """The id of a tool call."""
-    return f"call_{new_name()[:24]}"
+    return {"id": f"call_{new_name()[:24]}", "type": "function", "function": function}
 
 
 def finish_reason(output: Output, num_calls: int) -> str:
