@@ -206,8 +206,7 @@ def _checked(options: argparse.Namespace, plugins: Registry) -> Iterator[_Row]:
 
 def serve(options: argparse.Namespace) -> int:
     """Serve a model over HTTP until SIGTERM or Ctrl-C; 1 if the engine died before."""
-    from .adapters.http.interrupts import obeyed_once
-    from .adapters.http.serve import check_address
+    from .adapters.http.serve import check_address, obeyed_once
     from .adapters.http.serve import serve as serve_http
     from .adapters.http.server.runtime import Limits, Runtime
     from .adapters.http.server.settings import Settings, tokenizer_info

@@ -87,10 +87,11 @@ def talk(conversation: Conversation) -> bool:
     return is_well
 
 
-def answer(conversation: Conversation, message: str) -> None:
+def answer(conversation: Conversation, message: str) -> Completion:
     """One turn, its answer on standard output. Raises as `Conversation.say`."""
-    conversation.say(message, _write)
+    completion = conversation.say(message, _write)
     _write("\n")
+    return completion
 
 
 def _turn(conversation: Conversation, line: str) -> Completion | None:
@@ -109,9 +110,7 @@ def _turn(conversation: Conversation, line: str) -> Completion | None:
     elif line.startswith("/"):
         raise InvalidCall("command", line, "/help, /clear, /quit")
     elif line:
-        completion = conversation.say(line, _write)
-        _write("\n")
-        return completion
+        return answer(conversation, line)
     return None
 
 

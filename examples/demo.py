@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -128,9 +129,9 @@ def judge_all(
     last time."""
     items = [{"topic": essay.topic, "essay": essay.text} for essay in essays]
 
-    def run() -> list[ProgramState]:
+    def judge_them() -> tuple[Verdict, ...]:
         with _progress(console, name, len(items)) as advance:
-            return _counted(advance).run_batch(
+            states = _counted(advance).run_batch(
                 items,
                 backend=engine,
                 temperature=0,
@@ -138,9 +139,7 @@ def judge_all(
                 progress_bar=False,
                 raise_errors=True,
             )
-
-    def judge_them() -> tuple[Verdict, ...]:
-        return tuple(map(_verdict, run()))
+        return tuple(map(_verdict, states))
 
     return _fastest(engine, name, judge_them, REPEATS_OF_MANY, engine.clear_cache)
 
@@ -154,12 +153,8 @@ def judge_alone(engine: Engine, essay: Essay) -> list[Judged]:
         written = verdict.answers[-1].text
         before = verdict.text.removesuffix(written)
         again = _continued.bind(before=before, verdict=verdict)
-        name = "its JSON only"
-
-        def write() -> tuple[Verdict, ...]:
-            return (again.run(backend=engine, temperature=0).ret_value,)
-
-        runs.append(_fastest(engine, name, write))
+        write = partial(again.run, backend=engine, temperature=0)
+        runs.append(_fastest(engine, "its JSON only", lambda: (write().ret_value,)))
     return runs
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
 
-from ...core.api.owner import NonCopyable, Owner
+from ...core.api.owner import Closing, Owner
 from ...core.api.protocol import (
     BackendClosed,
     BackendInfo,
@@ -28,11 +29,12 @@ from ...core.api.protocol import (
 from ...core.api.reply import Mailbox
 from ...core.common.exits import close_at_exit
 from .client_exchange import Exchange, no_server, refused, shown, unreachable
-from .client_pools import Pools
 from .wire.callwire import INFO_PATH, SILENCE, plain, value_of
 
+_CALLS_AT_ONCE = 8  # of one pool of connections
 
-class RemoteBackend(NonCopyable):
+
+class RemoteBackend(Closing):
     """As `Backend`, over a server at `url`, which is contacted at the first call. Raises
     InvalidCall for an invalid URL, key or time.
 
@@ -59,7 +61,7 @@ class RemoteBackend(NonCopyable):
             shown_key = Shown("...") if isinstance(api_key, str) and api_key else api_key
             raise InvalidCall("api_key", shown_key, "a text of visible ASCII characters, or None")
         self._owner = Owner()
-        self._given = url, api_key, connect_timeout, silence
+        self._given = {"connect_timeout": connect_timeout, "silence": silence}, url, api_key
         self._url = _url(url)
         self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         self._timeout = httpx.Timeout(silence, connect=connect_timeout, pool=None)
@@ -140,12 +142,6 @@ class RemoteBackend(NonCopyable):
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
-    def __enter__(self) -> RemoteBackend:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
     def __reduce__(self) -> tuple[Any, ...]:
         return _remote, (type(self), *self._given)
 
@@ -176,6 +172,52 @@ class RemoteBackend(NonCopyable):
             self._loop.stop()
 
 
+@dataclass(slots=True, eq=False)
+class Pool:
+    """Connections for a few calls. num_open: calls that use them; who ends counts it down."""
+
+    http: httpx.AsyncClient
+    num_open: int = 0
+
+
+class Pools:
+    """Connections to one server, in as many small pools as the calls at work need; those that were
+    needed stay.
+
+    The library looks through all connections of a pool whenever it hands one out or takes one back:
+    one pool for some hundred calls would spend its time on that.
+    """
+
+    def __init__(self, url: httpx.URL, headers: Mapping[str, str], timeout: httpx.Timeout) -> None:
+        self._url = url
+        self._headers = headers
+        self._timeout = timeout
+        self._verify = httpx.create_ssl_context() if url.scheme == "https" else False
+        self._pools: list[Pool] = []
+
+    def taken(self) -> Pool:
+        """A pool with a free connection; counts one more call."""
+        pool = next((it for it in self._pools if it.num_open < _CALLS_AT_ONCE), None)
+        if pool is None:
+            limits = httpx.Limits(max_connections=None, max_keepalive_connections=_CALLS_AT_ONCE)
+            http = httpx.AsyncClient(
+                base_url=self._url,
+                headers=self._headers,
+                timeout=self._timeout,
+                verify=self._verify,
+                limits=limits,
+            )
+            pool = Pool(http)
+            self._pools.append(pool)
+        pool.num_open += 1
+        return pool
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for pool in self._pools:
+            await pool.http.aclose()
+
+
 def _run(loop: asyncio.AbstractEventLoop) -> None:
     loop.run_forever()
     loop.run_until_complete(loop.shutdown_asyncgens())
@@ -200,11 +242,5 @@ def _url(text: str) -> httpx.URL:
     return url.copy_with(path=path or "/")
 
 
-def _remote(
-    kind: type[RemoteBackend],
-    url: str,
-    api_key: str | None,
-    connect_timeout: float | None,
-    silence: float | None,
-) -> RemoteBackend:
-    return kind(url, api_key, connect_timeout=connect_timeout, silence=silence)
+def _remote(kind: type[RemoteBackend], times: dict[str, Any], *given: Any) -> RemoteBackend:
+    return kind(*given, **times)

@@ -1,4 +1,7 @@
-"""Runs the application until a signal, and then drains it."""
+"""Runs the application until a signal, and then drains it. The first Ctrl-C is obeyed by what runs,
+and each later one ends the process at once, without a word. Its child processes see that it is
+gone, and end too.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import gc
 import ipaddress
 import logging
 import math
+import os
 import signal
 import socket
 import sys
@@ -21,7 +25,6 @@ import uvicorn
 
 from ...core.api.protocol import Backend, ForkrootError
 from .app import build_app
-from .interrupts import end_now
 from .server.request_registry import RequestRegistry, Restarting
 from .server.runtime import Runtime
 from .server.settings import Settings
@@ -34,6 +37,7 @@ _ALLOWED = {
     " uses this one)",
     errno.EACCES: "a --port of 1024 or more, or --port 0 to pick a free one",
 }
+_INTERRUPTED = 130  # the exit code after Ctrl-C
 _HOSTS = "a --host of this machine, as 127.0.0.1 for itself alone, or 0.0.0.0 for all networks"
 _log = logging.getLogger("forkroot.http")
 
@@ -238,3 +242,29 @@ def _announce(name: str, url: str) -> None:
     print(url, flush=True)
     message = "%s is served at %s (to OpenAI's clients: base_url=%s/v1); Ctrl-C stops the server"
     _log.info(message, name, url, url)
+
+
+@contextlib.contextmanager
+def obeyed_once() -> Iterator[None]:
+    """While this runs, the first Ctrl-C raises KeyboardInterrupt; the process is then to end, and
+    what is left of it is quiet, too. Nothing changes outside of the main thread, where no signals
+    arrive."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, _interrupt)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is _interrupt:
+            signal.signal(signal.SIGINT, before)
+
+
+def end_now() -> None:
+    """End the process: no drain, no clean-up, no output."""
+    os._exit(_INTERRUPTED)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGINT, lambda number, frame: end_now())
+    raise KeyboardInterrupt

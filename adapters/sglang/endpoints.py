@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from ...core.api.keywords import ENGINE_SETTINGS, UnknownKeyword
-from ...core.api.owner import NonCopyable
+from ...core.api.owner import Closing
 from ...core.api.protocol import (
     Backend,
     BackendInfo,
@@ -35,7 +35,7 @@ _SETTINGS = {  # of SGLang's ServerArgs, by our names
 }
 
 
-class Endpoint(NonCopyable):
+class Endpoint(Closing):
     """A backend with the methods that programs call on one of SGLang's."""
 
     def __init__(self, backend: Backend) -> None:
@@ -59,12 +59,6 @@ class Endpoint(NonCopyable):
 
     def shutdown(self) -> None:
         """As `close`."""
-        self.close()
-
-    def __enter__(self) -> Endpoint:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
         self.close()
 
     @property

@@ -91,12 +91,8 @@ def _reason(reason: str, matched: object, ids: Sequence[int]) -> dict[str, Any]:
 
 
 def _entries(found: Sequence[TokenLogprob], text: Text) -> list[list[Any]]:
-    return [[_finite(it.logprob), it.id, text(it.id)] for it in found]
+    return [[None if math.isnan(it.logprob) else it.logprob, it.id, text(it.id)] for it in found]
 
 
 def _tops(found: Sequence[TokenLogprob], text: Text) -> list[list[list[Any]]]:
     return [[[logprob, token, text(token)] for token, logprob in it.top] for it in found]
-
-
-def _finite(logprob: float) -> float | None:
-    return None if math.isnan(logprob) else logprob

@@ -8,8 +8,7 @@ from operator import index as as_index
 from typing import Any
 
 from ...core.api.protocol import InvalidCall, ProgramError
-from ..native.interpreter.forks import Branch, fork
-from ..native.interpreter.interpreter import Interpreter
+from ..native.interpreter.forks import fork
 from ..native.state import ForkGroup, ProgramState
 from .meta import Text, as_sglang, chunk_meta, texts_of
 
@@ -47,13 +46,18 @@ class State(ProgramState):
         position_ids_offset: accepted and without effect, as in SGLang: keys and values of a prompt
         are computed at the positions that its tokens have.
         """
-        _check_offsets(position_ids_offset)
+        offsets: Any = position_ids_offset
+        is_list = isinstance(offsets, Sequence) and all(isinstance(it, int) for it in offsets)
+        if offsets is not None and not is_list:
+            raise InvalidCall("position_ids_offset", offsets, "a list of integers, or None")
         try:
             number = as_index(size)
         except TypeError:
             number = size  # the native fork raises the error
         branches = fork(self._interpreter, number)
-        return Group(self._interpreter, branches, type(self), self)
+        group = Group(self._interpreter, branches, type(self))
+        group.src_state = self
+        return group
 
     @contextmanager
     def copy(self, position_ids_offset: Sequence[int] | None = None) -> Iterator[State]:
@@ -103,15 +107,7 @@ class State(ProgramState):
 class Group(ForkGroup):
     """As the native group. `group["name"]` is the list of the branches' variables of that name."""
 
-    def __init__(
-        self,
-        parent: Interpreter,
-        branches: Sequence[Branch],
-        state_type: type[State],
-        src_state: State,
-    ) -> None:
-        super().__init__(parent, branches, state_type)
-        self.src_state = src_state
+    src_state: State
 
     @property
     def states(self) -> list[ProgramState]:
@@ -122,10 +118,3 @@ class Group(ForkGroup):
         if isinstance(index, str):
             return [state[index] for state in self]
         return super().__getitem__(index)
-
-
-def _check_offsets(offsets: Any) -> None:
-    if offsets is not None and not (
-        isinstance(offsets, Sequence) and all(isinstance(it, int) for it in offsets)
-    ):
-        raise InvalidCall("position_ids_offset", offsets, "a list of integers, or None")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 import msgpack
@@ -22,26 +22,21 @@ _VALUES: dict[str, Any] = {
     for item in vars(module).values()
     if isinstance(item, type) and is_dataclass(item)
 }
-_ERRORS: dict[str, type[ForkrootError]] = {
+ERRORS: dict[str, type[ForkrootError]] = {
     name: item
     for name, item in vars(errors).items()
     if isinstance(item, type) and issubclass(item, ForkrootError)
 }
 _TYPE, _JSON, _PAIRS, _ERROR, _WHOLE = "@", "@json", "@pairs", "@error", "@whole"
-_FREE = object()  # the default of a field that must be given
-
-
-def _default(item: Field[Any]) -> Any:
-    if item.default is not MISSING:
-        return item.default
-    return _FREE if item.default_factory is MISSING else item.default_factory()
-
-
-_FIELDS: dict[type, tuple[tuple[str, Any], ...]] = {
-    kind: tuple((item.name, _default(item)) for item in fields(kind)) for kind in _VALUES.values()
+FIELDS: dict[type, tuple[tuple[str, Any], ...]] = {  # MISSING for a field that must be given
+    kind: tuple(
+        (it.name, it.default if it.default_factory is MISSING else it.default_factory())
+        for it in fields(kind)
+    )
+    for kind in _VALUES.values()
 }
 _NAMES: dict[str, frozenset[str]] = {
-    kind.__name__: frozenset(name for name, _ in items) for kind, items in _FIELDS.items()
+    kind.__name__: frozenset(name for name, _ in items) for kind, items in FIELDS.items()
 }
 _SCALARS = frozenset((type(None), bool, int, float, str, bytes))
 
@@ -74,9 +69,9 @@ def _plain(value: Any) -> Any:
         return value
     if kind is tuple or kind is list:
         return [item if type(item) in _SCALARS else _plain(item) for item in value]
-    if kind in _FIELDS:
+    if kind in FIELDS:
         plain_value = {_TYPE: kind.__name__}
-        for name, default in _FIELDS[kind]:
+        for name, default in FIELDS[kind]:
             found = getattr(value, name)
             if type(found) is not type(default) or found != default:
                 plain_value[name] = _plain(found)
@@ -89,7 +84,8 @@ def _plain(value: Any) -> Any:
         case frozenset() | set():
             return [_plain(item) for item in sorted(value)]
         case ForkrootError():
-            return _plain_error(value)
+            name, args, is_shown = error_parts(value)
+            return {_ERROR: name, "args": _plain(args), "is_shown": is_shown}
         case Mapping():
             return _plain_mapping(value)
     raise InvalidCall("value", value, "texts, numbers, bytes, and values of the protocol")
@@ -114,16 +110,24 @@ def _plain_mapping(value: Mapping[Any, Any]) -> dict[str, Any]:
         raise InvalidCall("value", value, f"a mapping in JSON form ({error})") from None
 
 
-def _plain_error(error: ForkrootError) -> dict[str, Any]:
-    """An error as the nearest of those that are known to all."""
-    name = next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _ERRORS)
+def error_parts(error: ForkrootError) -> tuple[str, list[Any], bool]:
+    """An error as the nearest of those that are known to all: its name, the arguments of its class,
+    and whether the value among them is only shown."""
+    name = next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in ERRORS)
     if isinstance(error, InvalidCall):
         shown = error.value
         is_text = isinstance(shown, str) and not isinstance(shown, Shown)
         is_plain = shown is None or is_text or isinstance(shown, bool | int | float)
-        args = [error.field, shown if is_plain else Shown(repr(shown)[:100]), error.allowed]
-        return {_ERROR: name, "args": _plain(args), "is_shown": not is_plain}
-    return {_ERROR: name, "args": [str(error)], "is_shown": False}
+        args = [error.field, shown if is_plain else Shown(_shown(shown)), error.allowed]
+        return name, args, not is_plain
+    return name, [str(error)], False
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)[:100]
+    except RecursionError:
+        return f"a {type(value).__name__} of great depth"
 
 
 def _value(plain: dict[str, Any]) -> Any:
@@ -144,7 +148,7 @@ def _value(plain: dict[str, Any]) -> Any:
 
 
 def _error(plain: Mapping[str, Any]) -> ForkrootError:
-    kind = _ERRORS.get(plain[_ERROR], ForkrootError)
+    kind = ERRORS.get(plain[_ERROR], ForkrootError)
     args = list(plain["args"])
     if plain["is_shown"]:
         args[1] = Shown(args[1])

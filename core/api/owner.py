@@ -53,13 +53,10 @@ class NonCopyable:
         return self
 
 
-class ProcessLocal(NonCopyable):
-    """The same, and it stays in its process: pickling it raises NotPicklable. `with` closes it."""
+class Closing(NonCopyable):
+    """The same, and `with` closes it."""
 
     __slots__ = ()
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise not_picklable(self, "connect() in the other process, to a model or to a server's URL")
 
     @abstractmethod
     def close(self) -> None:
@@ -70,6 +67,15 @@ class ProcessLocal(NonCopyable):
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+class ProcessLocal(Closing):
+    """The same, and it stays in its process: pickling it raises NotPicklable."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise not_picklable(self, "connect() in the other process, to a model or to a server's URL")
 
 
 def not_picklable(thing: object, allowed: str) -> NotPicklable:

@@ -89,15 +89,13 @@ class CompilePool:
     def plan(self, constraint: JsonSchema | Grammar) -> Compiled | Known | Unrepeated:
         """The automaton of a JSON schema, or what is known of a grammar. Raises InvalidCall or
         CallFailed."""
+        source: tuple[str, ...]
         if isinstance(constraint, Grammar):
-            kind, made, rows = self._compile(
-                "grammar", (constraint.source, constraint.syntax), "grammar"
-            )
+            source = constraint.source, constraint.syntax
+            kind, made, rows = self._compile("grammar", source, "grammar")
         else:
-            source = schema_text(constraint.schema)
-            kind, made, rows = self._compile(
-                "schema", (source, *constraint.separators), "json_schema"
-            )
+            source = schema_text(constraint.schema), *constraint.separators
+            kind, made, rows = self._compile("schema", source, "json_schema")
         plan = Known(*made) if kind == "known" else _read(made)
         return Unrepeated(plan, tuple(Shape(*row) for row in rows)) if rows else plan
 

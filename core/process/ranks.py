@@ -137,7 +137,7 @@ class OtherRanks:
         self.store_path = str(Path(self._folder.name) / "store")
         self._reports: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._error: BackendClosed | None = None  # why the first one is gone
-        self._when_gone: Callable[[], None] = _nothing
+        self._when_gone: Callable[[], None] = lambda: None
         self._out_of_memory: set[int] = set()
         self._lock = threading.Lock()
         self._is_closing = False
@@ -263,7 +263,3 @@ class OtherRanks:
         for other in self._others:
             other.child.process.kill()
         self._when_gone()
-
-
-def _nothing() -> None:
-    """The default action of `when_gone`."""

@@ -51,6 +51,7 @@ class Counters:
     splits: int = 0
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Lease:
     """A locked path of the tree: its tokens stay cached until it is released.
 
@@ -58,13 +59,10 @@ class Lease:
     slots: [length] where the path's keys and values are; read-only.
     """
 
-    __slots__ = ("_end", "is_released", "namespace", "slots")
-
-    def __init__(self, namespace: str, slots: Ints, end: Node | None) -> None:
-        self.namespace = namespace
-        self.slots = slots
-        self.is_released = False
-        self._end = end
+    namespace: str
+    slots: Ints
+    _end: Node | None
+    is_released: bool = False
 
     @property
     def length(self) -> int:
@@ -196,13 +194,13 @@ class RadixCache:
             return slots
         assert len(tokens) == len(slots) >= lease.length, "one slot for each token of the lease"
         assert np.array_equal(slots[: lease.length], lease.slots), "not the slots of this lease"
-        insertion = self._tree.extend(end, _key(tokens, len(tokens)), slots)
-        if insertion.num_cached_before > end.end:
-            self._pool.release(slots[end.end : insertion.num_cached_before])
-        lease.slots = _read_only([lease.slots, *self._tree.path_slots(insertion.node, end)])
-        lease._end = insertion.node
-        self._counters.duplicated += insertion.num_cached_before - end.end
-        self._counters.inserted += len(slots) - insertion.num_cached_before
+        lowest, num_cached_before = self._tree.extend(end, _key(tokens, len(tokens)), slots)
+        if num_cached_before > end.end:
+            self._pool.release(slots[end.end : num_cached_before])
+        lease.slots = _read_only([lease.slots, *self._tree.path_slots(lowest, end)])
+        lease._end = lowest
+        self._counters.duplicated += num_cached_before - end.end
+        self._counters.inserted += len(slots) - num_cached_before
         return lease.slots
 
     def count_logprobs(self, namespace: str, tokens: Ints, start: int, num_top: int) -> int:

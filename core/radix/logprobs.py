@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -16,6 +17,7 @@ Top: TypeAlias = tuple[tuple[int, float], ...]
 UNKNOWN = -1
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Logprobs:
     """Log-probabilities of `n` adjacent tokens, each given all tokens before it.
 
@@ -26,13 +28,10 @@ class Logprobs:
       min(counts, vocabulary size) columns of a row count.
     """
 
-    __slots__ = ("counts", "ids", "tops", "values")
-
-    def __init__(self, values: Floats, counts: Counts, ids: Ints, tops: Floats) -> None:
-        self.values = values
-        self.counts = counts
-        self.ids = ids
-        self.tops = tops
+    values: Floats
+    counts: Counts
+    ids: Ints
+    tops: Floats
 
     @classmethod
     def unknown(cls, size: int) -> Logprobs:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ WIDTH = 4  # bytes of one token in a key
 NO_SLOTS: Ints = np.empty(0, np.int32)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Node:
     """One edge and the node at its lower end; a root, above all that one namespace has cached, has
     neither parent nor edge.
@@ -35,32 +37,18 @@ class Node:
     hits: how often it was locked again since it was made.
     """
 
-    __slots__ = (
-        *("children", "end", "hits", "host", "id", "key"),
-        *("last_used", "lock_count", "logprobs", "namespace", "parent", "slots"),
-    )
-
-    def __init__(
-        self,
-        id: int,
-        namespace: str,
-        parent: Node | None = None,
-        key: bytes = b"",
-        slots: Ints = NO_SLOTS,
-        end: int = 0,
-    ) -> None:
-        self.id = id
-        self.namespace = namespace
-        self.parent = parent
-        self.key = key
-        self.slots = slots
-        self.host: Ints | None = None
-        self.logprobs: Logprobs | None = None
-        self.end = end
-        self.children: dict[bytes, Node] = {}
-        self.lock_count = 0
-        self.last_used = 0
-        self.hits = 0
+    id: int
+    namespace: str
+    parent: Node | None = None
+    key: bytes = b""
+    slots: Ints = field(default_factory=lambda: NO_SLOTS)
+    end: int = 0
+    host: Ints | None = None
+    logprobs: Logprobs | None = None
+    children: dict[bytes, Node] = field(default_factory=dict)
+    lock_count: int = 0
+    last_used: int = 0
+    hits: int = 0
 
     @property
     def size(self) -> int:

@@ -35,13 +35,6 @@ from .node import (
 )
 
 
-class Insertion(NamedTuple):
-    """What `extend` did: the node at the key's end, and how many tokens were in the pool before."""
-
-    node: Node
-    num_cached_before: int
-
-
 class Known(NamedTuple):
     """Rows start:end of a node's log-probabilities."""
 
@@ -87,10 +80,11 @@ class Tree:
         self.lock(node)
         return node
 
-    def extend(self, node: Node, key: bytes, slots: Ints) -> Insertion:
+    def extend(self, node: Node, key: bytes, slots: Ints) -> tuple[Node, int]:
         """Make the whole of `key` known below the locked `node`, whose end it passes through, and
         move one lock from `node`'s path to the path of the key's end. `slots` (one for each token
-        of `key`) are copied for the tokens that the tree did not hold."""
+        of `key`) are copied for the tokens that the tree did not hold. Returns the node at the
+        key's end, and how many tokens were in the pool before."""
         descent = descend(node, key)
         lowest = self._node_at(descent)
         self.lock(lowest, node)
@@ -104,7 +98,7 @@ class Tree:
             lowest = self._add_leaf(lowest, key, slots)
             if self._host is not None and self._host.is_eager:
                 self._save(lowest)
-        return Insertion(lowest, num_cached_before)
+        return lowest, num_cached_before
 
     def offloaded(self, node: Node) -> list[Node]:
         """The nodes up to the end of `node` that are not in the pool, the uppermost first."""

@@ -10,19 +10,13 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
-from ....core.api.protocol import (
-    BackendInfo,
-    Call,
-    ForkrootError,
-    InvalidCall,
-    Reply,
-)
+from ....core.api.protocol import BackendInfo, Call, ForkrootError, InvalidCall, Reply
 from ..requests.reading import size_of
 from ..server.concurrent_calls import submit_in_thread
 from ..server.errors import Fault, Refused, error_body, fault_of, message_of
@@ -33,18 +27,10 @@ from ..wire.callwire import INFO_PATH, PATH, SILENCE, call_of, plain, plain_erro
 COMMENT = b": at work\n\n"
 
 
-@dataclass(frozen=True, slots=True)
-class OpenCall:
-    """An open call. owner: its client's namespace."""
-
-    owner: str
-    reply: Reply
-
-
 def routes(runtime: Runtime) -> APIRouter:
     """The routes of calls."""
     router = APIRouter(tags=["forkroot"])
-    at_work: dict[str, OpenCall] = {}
+    at_work: dict[str, tuple[str, Reply]] = {}  # by the call's id: its client's namespace, and it
 
     @router.post(PATH)
     async def submit(body: dict[str, Any], request: Request) -> Response:
@@ -59,17 +45,17 @@ def routes(runtime: Runtime) -> APIRouter:
         if isinstance(failure, ForkrootError):
             return refusal(failure)
         name = uuid.uuid4().hex
-        at_work[name] = OpenCall(owner_of(request), reply)
+        at_work[name] = owner_of(request), reply
         reply.when_done(lambda _: at_work.pop(name, None))
         return EventStream(_event_stream(name, reply))
 
     @router.delete(PATH + "/{name}")
     async def cancel(name: str, request: Request) -> dict[str, Any]:
-        found = at_work.get(name)
-        if found is None or found.owner != owner_of(request):
+        owner, reply = at_work.get(name, (None, None))
+        if reply is None or owner != owner_of(request):
             message = f"no call at work has the id {name!r:.100}"
             raise Refused(message, Fault(404, "invalid_request_error", "call_not_found", "id"))
-        found.reply.cancel()
+        reply.cancel()
         return {"id": name, "cancelled": True}
 
     @router.get(INFO_PATH)

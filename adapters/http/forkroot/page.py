@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -43,16 +43,6 @@ _MAX_NODES = 300
 _LABEL_TOKENS = 64
 _SECONDS_FRESH = 0.4
 _SECONDS_WATCHED = 5.0
-
-
-@runtime_checkable
-class Pictured(Protocol):
-    """A backend that shows its tree."""
-
-    def snapshot(
-        self, max_nodes: int | None = None, max_tokens: int | None = None
-    ) -> tuple[NodeView, ...]:
-        """Its liveliest nodes, parents before children, and so many tokens of each edge."""
 
 
 def routes(runtime: Runtime) -> APIRouter:
@@ -101,17 +91,18 @@ class LiveSnapshot:
     async def now(self) -> bytes:
         """The current snapshot. Raises BackendClosed."""
         pending = self._pending
-        is_fresh = time.monotonic() - self._computed_at < _SECONDS_FRESH
-        if pending is None or (pending.done() and not (is_fresh and _has_result(pending))):
+        is_old = time.monotonic() - self._computed_at >= _SECONDS_FRESH
+        if pending is None or (
+            pending.done() and (is_old or pending.cancelled() or pending.exception() is not None)
+        ):
             pending = self._pending = asyncio.ensure_future(asyncio.to_thread(self._compute))
         return await asyncio.shield(pending)
 
     def _compute(self) -> bytes:
         backend = self._runtime.backend
         info = backend.info()
-        views = (
-            backend.snapshot(_MAX_NODES, _LABEL_TOKENS) if isinstance(backend, Pictured) else None
-        )
+        picture = getattr(backend, "snapshot", None)  # which not every backend has
+        views = None if picture is None else picture(_MAX_NODES, _LABEL_TOKENS)
         now = self._computed_at = time.monotonic()
         snapshot = {
             "time": now,
@@ -144,10 +135,6 @@ class LiveSnapshot:
                 "children": view.children,
                 "hidden": view.num_hidden,
             }
-
-
-def _has_result(ended: asyncio.Future[bytes]) -> bool:
-    return not ended.cancelled() and ended.exception() is None
 
 
 class Uses:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -51,7 +51,8 @@ def routes(runtime: Runtime) -> APIRouter:
             tally = await tally_of(runtime, envelope, _PIECE_KIND, options, work.calls)
         except ForkrootError as error:
             raise await as_request_error(runtime, work, error) from error
-        return await streamed(runtime, work, partial(shape.events, tally))
+        events = partial(shape.events, tally)
+        return await streamed(runtime, work, lambda it: events_of(it, events, tally.at_end))
 
     return router
 
@@ -119,13 +120,8 @@ class _Shape:
         """The choices in one piece each."""
         return [self._choice(*pair) for pair in enumerate(outputs_of(completion))]
 
-    def events(
-        self, tally: Tally, batches: AsyncIterator[list[Arrival]]
-    ) -> AsyncIterator[list[Event | Line]]:
-        """The answer in pieces."""
-        return events_of(batches, partial(self._events, tally), tally.at_end)
-
-    def _events(self, tally: Tally, arrival: Arrival) -> Sequence[Event | Line]:
+    def events(self, tally: Tally, arrival: Arrival) -> Sequence[Event | Line]:
+        """The pieces of the answer that follow from an arrival."""
         chunk = arrival.chunk
         state = None if chunk is None else self.states.get(chunk.index)
         if chunk is not None and state is not None and state.frame is not None:
@@ -191,12 +187,7 @@ def _message(pieces: Sequence[Piece]) -> dict[str, Any]:
 def _call(name: str) -> dict[str, Any]:
     """A tool call whose arguments are still to come."""
     function = {"name": name, "arguments": ""}
-    return {"id": call_id(), "type": "function", "function": function}
-
-
-def call_id() -> str:
-    """The id of a tool call."""
-    return f"call_{new_name()[:24]}"
+    return {"id": f"call_{new_name()[:24]}", "type": "function", "function": function}
 
 
 def finish_reason(output: Output, num_calls: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -70,7 +70,8 @@ def routes(runtime: Runtime) -> APIRouter:
             shape = _Shape(runtime, request, echoes)
             options = request.stream_options
             tally = await tally_of(runtime, envelope, _KIND, options, work.calls)
-            return await streamed(runtime, work, partial(shape.events, tally))
+            events = partial(shape.events, tally)
+            return await streamed(runtime, work, lambda it: events_of(it, events, tally.at_end))
         found = await complete(runtime, _scored(work) if is_scored else work)
         if is_scored:
             echoes = [*map(_Echo.after, echoes, found)]
@@ -118,13 +119,8 @@ class _Shape:
             for index, output in enumerate(outputs_of(completion, self._num))
         ]
 
-    def events(
-        self, tally: Tally, batches: AsyncIterator[list[Arrival]]
-    ) -> AsyncIterator[list[Event | Line]]:
-        """The answer in pieces."""
-        return events_of(batches, partial(self._events, tally), tally.at_end)
-
-    def _events(self, tally: Tally, arrival: Arrival) -> Sequence[Event | Line]:
+    def events(self, tally: Tally, arrival: Arrival) -> Sequence[Event | Line]:
+        """The pieces of the answer that follow from an arrival."""
         source, chunk = arrival.source, arrival.chunk
         if chunk is not None and (frame := self.frames.get((source, chunk.index))) is not None:
             return [frame.line(chunk.text)]

@@ -44,7 +44,7 @@ _SCHEMAS: tuple[tuple[str, ...], ...] = (
     ("response_format", "json_schema", "schema"),
     ("text", "format", "schema"),
 )
-_SAFE = "/~$#:._-"
+_SAFE = "/~$#:._-"  # in a header, of what a pointer may have
 _log = logging.getLogger("forkroot.http")
 
 
@@ -145,7 +145,8 @@ def ignored_keywords(body: Mapping[str, Any]) -> list[str]:
     for field, schema in _schemas(body):
         if len(found) >= MOST_SHOWN:
             break
-        found += [f"{field}{_plain(it.pointer)}" for it in ignored(schema, MOST_SHOWN - len(found))]
+        for it in ignored(schema, MOST_SHOWN - len(found)):
+            found.append(field + quote(it.pointer[:MOST_POINTER], safe=_SAFE, errors="replace"))
     return found
 
 
@@ -173,8 +174,3 @@ def _read(text: str) -> Any:
         return json.loads(text) if len(text) <= MOST_TEXT else None
     except (ValueError, RecursionError):
         return None
-
-
-def _plain(pointer: str) -> str:
-    """A pointer as a header can hold it."""
-    return quote(pointer[:MOST_POINTER], safe=_SAFE, errors="replace")

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
 
 from ....core.api.protocol import Completion, Reply
-
-T = TypeVar("T")
 
 
 async def submit_in_thread(begin: Callable[[], Sequence[Reply]]) -> Sequence[Reply]:
@@ -26,7 +23,7 @@ async def gather_completions(replies: Sequence[Reply]) -> list[Completion]:
     """The completions of all replies. If one fails, or this is cancelled, the others are cancelled.
     Raises the error of the first that failed."""
     try:
-        return list(await asyncio.gather(*map(_result, replies)))
+        return list(await asyncio.gather(*replies))
     finally:
         cancel_all(replies)
 
@@ -35,10 +32,6 @@ def cancel_all(replies: Iterable[Reply]) -> None:
     """Cancel those of these calls that are open."""
     for reply in replies:
         reply.cancel()
-
-
-async def _result(reply: Awaitable[T]) -> T:
-    return await reply
 
 
 def _cancel_submitted(task: asyncio.Future[Sequence[Reply]]) -> None:

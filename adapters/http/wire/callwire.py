@@ -14,10 +14,10 @@ import base64
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
 from typing import Any
 
 from ....core.api import protocol
+from ....core.api.codec import ERRORS, FIELDS, error_parts
 from ....core.api.protocol import Call, ForkHint, ForkrootError, InvalidCall, Shown
 from .hints import hint_body, hint_of
 
@@ -31,18 +31,7 @@ _REPLY_TYPES = (
 _KINDS: dict[str, Any] = {
     name: getattr(protocol, name) for name in (*_REQUEST_TYPES, *_CONSTRAINTS, *_REPLY_TYPES)
 }
-_DEFAULTS: dict[str, dict[str, Any]] = {  # MISSING for a field that must be given
-    name: {
-        item.name: item.default if item.default_factory is MISSING else item.default_factory()
-        for item in fields(kind)
-    }
-    for name, kind in _KINDS.items()
-}
-_ERRORS: dict[str, type[ForkrootError]] = {
-    kind.__name__: kind
-    for kind in vars(protocol).values()
-    if isinstance(kind, type) and issubclass(kind, ForkrootError)
-}
+_DEFAULTS = {name: dict(FIELDS[kind]) for name, kind in _KINDS.items()}
 
 
 def plain(value: Any, field: str = "value") -> Any:
@@ -92,19 +81,17 @@ def value_of(data: Any) -> Any:
 
 def plain_error(error: ForkrootError) -> dict[str, Any]:
     """An error of the protocol as JSON data: the most specific class that both sides know."""
-    kind = next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _ERRORS)
-    if not isinstance(error, InvalidCall):
-        return {"kind": kind, "message": str(error)}
-    is_plain = error.value is None or isinstance(error.value, bool | int | float | str)
-    is_plain = is_plain and not isinstance(error.value, Shown)
-    shown = error.value if is_plain else _shown(error.value)
-    body = {"field": error.field, "value": plain(shown), "allowed": error.allowed}
-    return {"kind": kind, **body, "is_shown": not is_plain}
+    kind, args, is_shown = error_parts(error)
+    if len(args) == 1:
+        return {"kind": kind, "message": args[0]}
+    field, value, allowed = args
+    body = {"field": field, "value": plain(value), "allowed": allowed}
+    return {"kind": kind, **body, "is_shown": is_shown}
 
 
 def error_of(data: Mapping[str, Any]) -> ForkrootError:
     """The error in this JSON data."""
-    kind = _ERRORS.get(str(data.get("kind")), ForkrootError)
+    kind = ERRORS.get(str(data.get("kind")), ForkrootError)
     if not issubclass(kind, InvalidCall):
         return kind(str(data.get("message")))
     value = value_of(data.get("value"))
@@ -164,10 +151,3 @@ _SPELLED: dict[str, Callable[[dict[str, Any]], Any]] = {
     "json": lambda data: data["value"],
     "pairs": lambda data: {key: _value(it) for key, it in data["items"] if type(key) is int},
 }
-
-
-def _shown(value: object) -> str:
-    try:
-        return repr(value)[:100]
-    except RecursionError:
-        return f"a {type(value).__name__} of great depth"

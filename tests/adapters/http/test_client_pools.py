@@ -6,8 +6,7 @@ import asyncio
 
 import httpx
 
-from forkroot.adapters.http.client import RemoteBackend
-from forkroot.adapters.http.client_pools import Pools
+from forkroot.adapters.http.client import Pools, RemoteBackend
 from forkroot.core.api.protocol import Call, Sampling, Text
 
 
