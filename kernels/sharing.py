@@ -18,9 +18,7 @@ from .interface import Ints, Past
 Flags = npt.NDArray[np.bool_]
 
 MIN_SAVED_READS = 768  # token reads that a run must save: about the cost of a work item
-MIN_SAVED_READS_LIGHT = (
-    1536  # the same where all are single tokens that read in place, from near caches
-)
+MIN_SAVED_READS_LIGHT = 1536  # the same where all are single tokens, which use near caches
 READS_LIGHT = 3  # such reads that cost as much as reading a token of a run once
 
 

@@ -16,10 +16,9 @@ class Closeable(Protocol):
 
 def close_at_exit(thing: Closeable) -> None:
     """Close this at the end of the process, if it still exists."""
-    atexit.register(_close, weakref.ref(thing))
+    reference = weakref.ref(thing)
 
-
-def _close(reference: weakref.ref[Closeable]) -> None:
-    alive = reference()
-    if alive is not None:
-        alive.close()
+    @atexit.register
+    def close() -> None:
+        if (alive := reference()) is not None:
+            alive.close()

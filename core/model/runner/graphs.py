@@ -62,8 +62,7 @@ class CudaRecorder:
             run()
         current.wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        mode = "thread_local"
-        with torch.cuda.graph(graph, self._memory, stream=aside, capture_error_mode=mode):
+        with torch.cuda.graph(graph, self._memory, aside, "thread_local"):
             made = run()
 
         def replay() -> States:
