@@ -1,4 +1,4 @@
-"""The built-in adapters, registered as third parties' are; each is imported when it is used."""
+"""The built-in adapters, registered like third-party plugins; each is imported when it is used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PACKAGE = __name__.rpartition(".")[0]
 
 @dataclass(frozen=True, eq=False)
 class BuiltIn:
-    """A plugin of adapters. factories: by the name of each. needs: modules that they import."""
+    """A plugin. factories: "module:attribute" by each adapter's name. needs: what they import."""
 
     factories: Mapping[str, str]
     needs: tuple[str, ...] = ()

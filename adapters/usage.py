@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from ..core.api.keywords import ENGINE_SETTINGS
+from ..core.api.keywords import ENGINE_SETTINGS, OTHER_NAMES
 from ..core.api.protocol import InvalidCall, InvalidModel
 from ..core.common.suggestions import closest, did_you_mean
 from ..core.model.hub.folders import DUMMY, EMBEDDED
@@ -116,9 +116,9 @@ class Parser(argparse.ArgumentParser):
     def _suggestion(self, option: str) -> str:
         known = [name for action in self._actions for name in action.option_strings]
         positional = [f"--{action.dest}" for action in self._actions if not action.option_strings]
-        settings = {f"--{name.replace('_', '-')}": name for name in ENGINE_SETTINGS}
-        if "--set" not in known:
-            settings = {}
+        owns = {name: name for name in ENGINE_SETTINGS} | OTHER_NAMES if "--set" in known else {}
+        owns = {name: own for name, own in owns.items() if own in ENGINE_SETTINGS}
+        settings = {f"--{name.replace('_', '-')}": own for name, own in owns.items()}
         near = closest(option.replace("_", "-"), [*known, *positional, *settings])
         if near in positional:
             return f"; {near[2:]} is given without a name before it"

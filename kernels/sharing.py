@@ -18,7 +18,7 @@ from .interface import Ints, Past
 Flags = npt.NDArray[np.bool_]
 
 MIN_SAVED_READS = 768  # token reads that a run must save: about the cost of a work item
-MIN_SAVED_READS_LIGHT = 1536  # the same where all are single tokens, which use near caches
+MIN_SAVED_READS_LIGHT = 1536  # the same where every sequence decodes one token
 READS_LIGHT = 3  # such reads that cost as much as reading a token of a run once
 
 
@@ -41,8 +41,8 @@ class _Group(NamedTuple):
 
 
 def find_runs(past: Past, is_light: Flags | None = None) -> Iterator[Run]:
-    """The runs of several sequences that save enough token reads. Those of one sequence cover a
-    prefix of its cached tokens without gaps, and come in order of their positions.
+    """The runs that save enough token reads. The runs of one sequence cover a prefix of its cached
+    tokens without gaps, and come in order of their positions.
 
     is_light: [S] which sequences read their keys for a single token; None: none."""
     light = [False] * len(past.rows) if is_light is None else is_light.tolist()

@@ -55,6 +55,8 @@ def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None
         ("serve --on-engine-death restrt", "forkroot serve", "; did you mean restart?"),
         ("bench http://a --colour 1", "forkroot bench", "unrecognized arguments: --colour 1\n"),
         ("plugins all", "forkroot plugins", "unrecognized arguments: all\n"),
+        ("serve tiny --tp 2", "forkroot serve", "; ranks is a setting: --set ranks=VALUE"),
+        ("serve tiny --max-model-len 9", "forkroot serve", "; context_len is a setting: --set "),
         ("serve tiny --dtype float8", "forkroot serve", "; dtype is a setting: --set dtype=VALUE"),
         ("chat --chunk-token=8", "forkroot chat", "; chunk_tokens is a setting: --set chunk_tok"),
         ("bench http://a --dtype x", "forkroot bench", "unrecognized arguments: --dtype x\n"),

@@ -33,7 +33,7 @@ from ..jit.vectors import exp2, highest, larger, minus, plus, spread, tanh, time
 from .attention_tiles import BLOCK
 
 SIZE = 4  # bytes of a float32 number, and of a slot's
-KIND = np.uint16(0)  # as keys and values are stored
+KIND = np.uint16(0)  # keys and values are stored as the bits of bfloat16
 _LINE = 64  # bytes that a cache fetches at a time
 _TILE = ROWS * BYTES  # bytes of a tile
 _compiled = njit(error_model="numpy", nogil=True)
@@ -41,7 +41,7 @@ _inlined = njit(error_model="numpy", nogil=True, forceinline=True)  # no call in
 
 
 class Block(NamedTuple):
-    """Keys and values of a head: the address of their slots, those of slot 0, and how many."""
+    """Keys and values of a head: addresses of their slots and of slot 0's; and their number."""
 
     slots: int
     keys: int
@@ -55,8 +55,8 @@ class Workspace(NamedTuple):
     queries: [dim / 2, stride], pairs of bfloat16 numbers; stride: bytes of a row. keys: [keys / 16,
     dim / 32, 16, 32] bfloat16, a copy of those whose slots are not evenly spaced. values: [keys /
     32, dim / 16, 16, 16], pairs of keys. products: [keys, columns] float32. scores: [columns, keys]
-    float32, and weights, the same of bfloat16. rest: acc of a tile that is not full. acc: [queries,
-    dim], row_max [queries] and row_sum [queries, 16]: the results so far.
+    float32, and weights, the same of bfloat16. rest: a copy of acc for a tile that is not full.
+    acc: [queries, dim], row_max [queries] and row_sum [queries, 16]: the results so far.
     """
 
     queries: int
@@ -98,7 +98,7 @@ def workspace_at(at, num_queries, dim):
 
 @_compiled
 def score(block, soon, dim, row, columns, cap, num_fetched, workspace):
-    """scores: of so many queries from a row on."""
+    """Write the scores of `columns` queries, from `row` on. soon: what is prefetched in part."""
     count, queries, size = (block.num + ROWS - 1) // ROWS, workspace.queries, columns * SIZE
     s0, s1 = _spacing(block, 0, dim, workspace), _spacing(block, 1, dim, workspace)
     s2, s3 = _spacing(block, 2, dim, workspace), _spacing(block, 3, dim, workspace)
@@ -275,7 +275,7 @@ def pack_values(block, soon, dim, workspace):
 
 @_compiled
 def multiply_values(acc, dim, workspace):
-    """Add the packed values by the weights of 16 queries to so many rows of acc."""
+    """Add the packed values by the weights of 16 queries to 16 rows of acc."""
     weights, step_size = workspace.weights, dim // ROWS * _TILE
     read(4, weights, 0, BLOCK * 2)
     read(5, weights + BYTES, 0, BLOCK * 2)
