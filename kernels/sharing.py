@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from .interface import Ints, Past
-
-Flags = npt.NDArray[np.bool_]
 
 MIN_SAVED_READS = 768  # token reads that a run must save: about the cost of a work item
 MIN_SAVED_READS_LIGHT = 1536  # the same where every sequence decodes one token
@@ -32,47 +29,41 @@ class Run:
     slots: Ints
 
 
-class _Group(NamedTuple):
-    """Sequences that have the same slots below position `agreed`, of which runs cover `covered`."""
-
-    sequences: list[int]
-    covered: int
-    agreed: int
-
-
-def find_runs(past: Past, is_light: Flags | None = None) -> Iterator[Run]:
+def find_runs(past: Past, is_light: npt.NDArray[np.bool_] | None = None) -> Iterator[Run]:
     """The runs that save enough token reads. The runs of one sequence cover a prefix of its cached
     tokens without gaps, and come in order of their positions.
 
     is_light: [S] which sequences read their keys for a single token; None: none."""
     light = [False] * len(past.rows) if is_light is None else is_light.tolist()
     rows, starts = past.rows.tolist(), past.starts.tolist()
-    groups = [_Group(list(range(len(rows))), 0, 0)]
+    groups = [(list(range(len(rows))), 0, 0)]  # have the same slots below `agreed`
     while groups:
-        group = groups.pop()
-        for sequences in _by_slot(past.table, rows, starts, group):
-            num, covered = len(sequences), group.covered
+        group, start, agreed = groups.pop()  # start: what runs cover
+        for sequences in _by_slot(past.table, rows, starts, group, agreed):
+            num, covered = len(sequences), start
             threshold, num_reads = MIN_SAVED_READS, 1
             if all(light[s] for s in sequences):
                 threshold, num_reads = MIN_SAVED_READS_LIGHT, READS_LIGHT
             if num == 1 or num * (max(starts[s] for s in sequences) - covered) < threshold:
                 continue
             end = min(starts[s] for s in sequences)
-            first, *others = past.table[[rows[s] for s in sequences], group.agreed : end]
+            first, *others = past.table[[rows[s] for s in sequences], agreed:end]
             differs = np.any(others != first, axis=0)
-            end = group.agreed + int(differs.argmax()) if differs.any() else end
+            end = agreed + int(differs.argmax()) if differs.any() else end
             if (num - num_reads) * (end - covered) >= threshold:
                 slots = past.table[rows[sequences[0]], covered:end].copy()
                 yield Run(tuple(sequences), covered, end, slots)
                 covered = end
-            groups.append(_Group(sequences, covered, end))
+            groups.append((sequences, covered, end))
 
 
-def _by_slot(table: Ints, rows: list[int], starts: list[int], group: _Group) -> Iterator[list[int]]:
+def _by_slot(
+    table: Ints, rows: list[int], starts: list[int], group: list[int], agreed: int
+) -> Iterator[list[int]]:
     """The sequences that go on behind what they agree on, split by their slots there."""
-    going_on = [s for s in group.sequences if starts[s] > group.agreed]
+    going_on = [s for s in group if starts[s] > agreed]
     parts: dict[int, list[int]] = {}
-    slots = table[[rows[s] for s in going_on], group.agreed].tolist() if going_on else []
+    slots = table[[rows[s] for s in going_on], agreed].tolist() if going_on else []
     for s, slot in zip(going_on, slots, strict=True):
         parts.setdefault(slot, []).append(s)
     yield from parts.values()

@@ -14,13 +14,13 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ..jit.amx import BYTES, DEPTH, ROWS, begin, begin_narrow, end, pack_bf16
+from ..jit.amx import BYTES, DEPTH, ROWS, begin_narrow, end, pack_bf16
 from ..jit.attention_lanes import few
 from ..jit.rounding import rounded_for
 from ..jit.vector_pointers import MANY, load_float, many, store_float
 from ..jit.vector_pointers import read as load
 from ..jit.vector_pointers import write as store
-from ..jit.vectors import summed, wide
+from ..jit.vectors import spread, summed, times, wide
 from .amx_decode_block import (
     KIND,
     SIZE,
@@ -32,7 +32,6 @@ from .amx_decode_block import (
     score,
     softmax_step,
     workspace_at,
-    workspace_size,
 )
 from .attention_tiles import BLOCK, LOWEST
 
@@ -40,7 +39,6 @@ MAX_DIM = 256
 MAX_QUERIES = 128  # whose common keys are read together
 _LN2 = np.float32(np.log(2))
 _compiled = njit(error_model="numpy", nogil=True)
-_inlined = njit(error_model="numpy", nogil=True, forceinline=True)
 
 
 def fits(dim: int) -> bool:
@@ -55,7 +53,7 @@ def attend(
     num_kv_heads, num_slots, dim = keys.shape
     group, head_size = q.shape[1] // num_kv_heads, num_slots * dim * 2
     most = max(min(MAX_QUERIES // group, stop - start), 1)
-    numbers = np.empty(workspace_size(most * group, dim) // SIZE + BYTES, np.float32)
+    numbers = np.empty(workspace_at(0, most * group, dim).end // SIZE + BYTES, np.float32)
     workspace = workspace_at(_at(numbers) + -_at(numbers) % BYTES, most * group, dim)
     shared, reached = np.empty(stop - start, np.int64), np.empty(stop - start, np.int64)
     table_at, row_size, columns = _at(table), table.shape[1] * SIZE, 1
@@ -82,10 +80,7 @@ def attend(
                     num += 1
                 if is_narrow != (num == 1):
                     is_narrow = num == 1
-                    if is_narrow:
-                        begin_narrow(columns)
-                    else:
-                        begin(ROWS)
+                    begin_narrow(columns if is_narrow else ROWS)
                 slots, row = table_at + rows[i] * row_size, (i - first) * group
                 while at < until:
                     size = min(BLOCK, ends[i] - at)
@@ -116,7 +111,7 @@ def attend(
     numbers[0] = 0  # keeps the buffer alive until here: loops know its address only
 
 
-@_inlined
+@_compiled
 def _at(array):
     """An address; signed, for numba makes a sum of a signed number and another a float."""
     return np.intp(array.ctypes.data)
@@ -141,15 +136,16 @@ def _shared(table, rows, firsts, ends, i):
 @_compiled
 def _begin(q, token, first_head, group, scale, row, workspace):
     """Scale and round a token's queries, and clear their results."""
-    dim, words = q.shape[2], workspace.weights
+    dim, words, scales = q.shape[2], workspace.weights, spread(scale, few())
     for head in range(first_head, first_head + group):
-        for d in range(dim):
-            store_float(workspace.scores + d * SIZE, q[token, head, d] * scale)
+        at = _at(q) + token * q.strides[0] + head * q.strides[1]
+        if q.strides[2] != SIZE:
+            at = workspace.scores
+            for d in range(dim):
+                store_float(at + d * SIZE, q[token, head, d])
         for d in range(0, dim, DEPTH):
-            x, y = (
-                load(workspace.scores + d * SIZE, few()),
-                load(workspace.scores + (d + ROWS) * SIZE, few()),
-            )
+            x = times(load(at + d * SIZE, scales), scales)
+            y = times(load(at + (d + ROWS) * SIZE, scales), scales)
             pack_bf16(rounded_for(x, KIND), rounded_for(y, KIND), words + d * 2)
         for d in range(dim // 2):
             to = workspace.queries + d * workspace.stride + row * SIZE
@@ -216,7 +212,8 @@ def _end(out, lse, token, first_head, group, row, workspace):
     for i in range(group):
         whole = summed(load(workspace.row_sum + (row + i) * BYTES, few()))
         scale, acc = np.float32(1) / whole, workspace.acc + (row + i) * dim * SIZE
-        for d in range(dim):
-            out[token, first_head + i, d] = load_float(acc + d * SIZE) * scale
+        to = _at(out) + ((token * out.shape[1] + first_head + i) * dim) * SIZE
+        for d in range(0, dim * SIZE, BYTES):
+            store(to + d, times(load(acc + d, few()), spread(scale, few())))
         row_max = load_float(workspace.row_max + (row + i) * SIZE)
         lse[token, first_head + i] = (row_max + np.log2(whole)) * _LN2

@@ -34,7 +34,6 @@ from .attention_tiles import BLOCK
 
 SIZE = 4  # bytes of a float32 number, and of a slot's
 KIND = np.uint16(0)  # keys and values are stored as the bits of bfloat16
-_LINE = 64  # bytes that a cache fetches at a time
 _TILE = ROWS * BYTES  # bytes of a tile
 _compiled = njit(error_model="numpy", nogil=True)
 _inlined = njit(error_model="numpy", nogil=True, forceinline=True)  # no call in an inner loop
@@ -70,11 +69,7 @@ class Workspace(NamedTuple):
     acc: int
     row_max: int
     row_sum: int
-
-
-@_inlined
-def workspace_size(num_queries, dim):
-    return workspace_at(0, num_queries, dim).row_sum + num_queries * BYTES
+    end: int
 
 
 @_inlined
@@ -91,9 +86,9 @@ def workspace_at(at, num_queries, dim):
     acc = rest + ROWS * dim * SIZE
     row_max = acc + num_queries * dim * SIZE
     row_sum = row_max + (num_queries + ROWS - 1) // ROWS * BYTES
-    return Workspace(
-        at, stride, keys, values, products, scores, weights, rest, acc, row_max, row_sum
-    )
+    end = row_sum + num_queries * BYTES
+    buffers = products, scores, weights, rest, acc, row_max, row_sum, end
+    return Workspace(at, stride, keys, values, *buffers)
 
 
 @_compiled
@@ -255,9 +250,9 @@ def fetch_rows(soon, first, num, dim):
     begin_at, size = soon.keys if first < BLOCK else soon.values, dim * 2
     for i in range(first % BLOCK, first % BLOCK + num):
         at = begin_at + load_slot(soon.slots + min(i, soon.num - 1) * SIZE) * size
-        for line in range(at, at + size, 2 * _LINE):
+        for line in range(at, at + size, 2 * BYTES):
             fetch(line)
-            fetch(line + _LINE)
+            fetch(line + BYTES)
 
 
 @_compiled
