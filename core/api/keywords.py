@@ -33,9 +33,7 @@ OTHER_NAMES = {  # in other libraries
     "request_timeout": "timeout",
     "timeout": "deadline",
     "openai_api_key": "api_key",
-    "model_name": "model",
-    "model_id": "model",
-    "model_path": "model",
+    **dict.fromkeys(("model_name", "model_id", "model_path"), "model"),
     # of engine settings, in SGLang and vLLM
     **dict.fromkeys(("schedule_policy", "scheduling_policy"), "order"),
     **dict.fromkeys(("tp", "tp_size", "tensor_parallel", "tensor_parallel_size"), "ranks"),

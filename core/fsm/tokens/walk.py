@@ -182,7 +182,8 @@ class Walker:
         high = np.searchsorted(starts, spans[:, 1] - 1, "right")
         groups, group = np.unique(seen[high] > seen[low], axis=0, return_inverse=True)
         live = (self._dfa.table > 0).astype(np.float32)
-        return group.reshape(-1), live @ groups.astype(np.float32).T > 0
+        with np.errstate(invalid="ignore"):  # some BLAS reads beyond the arrays, and sets the flag
+            return group.reshape(-1), live @ groups.astype(np.float32).T > 0
 
 
 def _narrow_edges(dfa: Dfa) -> dict[int, list[tuple[str, int]]]:
