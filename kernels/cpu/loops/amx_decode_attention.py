@@ -86,10 +86,11 @@ def attend(
                     size = min(BLOCK, ends[i] - at)
                     block = Block(slots + at * SIZE, keys_at, values_at, size)
                     at += size
-                    other, ahead = (i, 0) if at < ends[i] else (i + 1, 0)
+                    goes_on = at < ends[i]
+                    other, ahead = (i, 0) if goes_on else (i + 1, 0)
                     if other == stop:  # the next head's; of the last one, any
                         other, ahead = start, head_size if kv_head + 1 < num_kv_heads else 0
-                    key = at if other == i else int(firsts[other])
+                    key = at if goes_on else int(firsts[other])
                     if i < other < last:
                         key = reached[other - start]
                     soon = Block(
