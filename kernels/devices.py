@@ -67,7 +67,9 @@ def _cpu(pool: Pool) -> Attention:
 def _triton(pool: Pool) -> Attention:
     from .gpu.attention.attention import GpuAttention
 
-    return GpuAttention(pool.device, pool.num_kv_heads, pool.dtype, pool.group)
+    return GpuAttention(
+        pool.device, pool.num_kv_heads, pool.dtype, pool.group, spare=pool.num_slots
+    )
 
 
 def _flashinfer(pool: Pool) -> Attention:

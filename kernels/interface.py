@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,25 @@ Ints = npt.NDArray[np.int32]
 @dataclass(frozen=True, slots=True)
 class Past:
     """Which slots each of S sequences reads: `table[rows[s], : starts[s] + lens[s]]`, the last
-    `lens[s]` of which are its new tokens' own. New tokens follow one another, by sequence."""
+    `lens[s]` of which are its new tokens' own. New tokens follow one another, by sequence.
+    Sequences that read the same slot at a position read the same slots at all before it.
+
+    changed: [K, 3] row, start and end of what else of the table changed since the step before;
+      None: all of it may have.
+    """
 
     table: Ints
     rows: Ints
     starts: Ints
     lens: Ints
+    changed: Ints | None = None
+
+
+def table_index(spans: Ints) -> tuple[Ints, Ints]:
+    """Rows and columns of all entries in spans [K, 3] of a slot table: row, start and end."""
+    lens = spans[:, 2] - spans[:, 1]
+    columns = np.arange(lens.sum()) + np.repeat(spans[:, 1] - np.cumsum(lens) + lens, lens)
+    return np.repeat(spans[:, 0], lens), columns.astype(np.int32, copy=False)
 
 
 class Attention(Protocol):
@@ -40,32 +53,50 @@ class Attention(Protocol):
         softcap, become softcap * tanh(score / softcap). Returns a new [tokens, heads, dim]."""
 
 
+class StepShape(NamedTuple):
+    """What a recorded step has room for: so many new tokens, of at most as many sequences.
+    has_roots: prefixes that sequences share. has_extends: several new tokens of a sequence."""
+
+    num_tokens: int
+    has_roots: bool = False
+    has_extends: bool = False
+
+
 class Static(Protocol):
-    """Plans decode steps of up to so many sequences, with numbers at fixed addresses: `num_numbers`
-    int32, and lists of slots elsewhere."""
+    """Plans steps of one shape, by `num_numbers` int32 at fixed addresses."""
 
     @property
     def num_numbers(self) -> int:
-        """How many numbers a plan has beside its lists of slots."""
+        """How many numbers a plan has."""
 
-    def items(self, past: Past, window: int | None) -> Any:
-        """The work items of a step; `has_roots` of it says whether sequences share any."""
+    def items(self, past: Past) -> Any:
+        """The work items of a step; `has_roots` of it says whether sequences share any. None where
+        there is no room for them."""
 
-    def write(self, items: Any, numbers: Ints, at: int) -> Ints | None:
-        """Write a step into `numbers`, which are zeros, and return its lists of slots, which the
-        caller stores from index `at` on; None where there is no room for what is shared. Unused
-        sequences read slot 0."""
+    def write(self, items: Any, numbers: Ints) -> None:
+        """Write a step into `numbers`, which are zeros. Without roots in it, a step may be written
+        for a shape that has no room for these. Called before each replay."""
 
-    def plan(self, numbers: Tensor, slots: Tensor) -> Any:
-        """The plan that reads these: numbers [num_numbers], and all lists of slots."""
+    def plan(self, numbers: Tensor) -> Any:
+        """The plan that reads these numbers [num_numbers] of the device."""
 
 
 @runtime_checkable
 class StaticAttention(Attention, Protocol):
     """Attention whose steps can be recorded once and repeated (CUDA graphs)."""
 
-    def static(self, size: int, has_roots: bool) -> Static:
-        """For up to `size` sequences. has_roots: with room for roots that they share."""
+    def static(self, shape: StepShape, window: int | None = None) -> Static | None:
+        """Plans of a shape for the layers of a window; None where it cannot be recorded."""
+
+    def reserve(self, num_rows: int, num_columns: int) -> None:
+        """Allocate what steps over slot tables of up to this shape need."""
+
+    def update(self, past: Past) -> bool:
+        """Bring the changes of the slot table to the device; once before each recorded step.
+        Returns whether memory moved, so that all steps must be recorded again."""
+
+    def forget(self) -> None:
+        """Assume nothing of the slot table on the device: a step failed."""
 
 
 @runtime_checkable

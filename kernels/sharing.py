@@ -47,14 +47,29 @@ def find_runs(past: Past, is_light: npt.NDArray[np.bool_] | None = None) -> Iter
             if num == 1 or num * (max(starts[s] for s in sequences) - covered) < threshold:
                 continue
             end = min(starts[s] for s in sequences)
-            first, *others = past.table[[rows[s] for s in sequences], agreed:end]
-            differs = np.any(others != first, axis=0)
-            end = agreed + int(differs.argmax()) if differs.any() else end
+            end = _end_of_agreement(past.table, [rows[s] for s in sequences], agreed, end)
             if (num - num_reads) * (end - covered) >= threshold:
                 slots = past.table[rows[sequences[0]], covered:end].copy()
                 yield Run(tuple(sequences), covered, end, slots)
                 covered = end
             groups.append((sequences, covered, end))
+
+
+def _end_of_agreement(table: Ints, rows: list[int], agreed: int, end: int) -> int:
+    """The first position up to `end` at which these read different slots, which they do not at
+    `agreed`; found by bisection, as they never agree again."""
+
+    def agree(position: int) -> bool:
+        slots = table[rows, position]
+        return bool((slots == slots[0]).all())
+
+    if agree(end - 1):
+        return end
+    low, high = agreed, end - 1
+    while low + 1 < high:
+        middle = (low + high) // 2
+        low, high = (middle, high) if agree(middle) else (low, middle)
+    return high
 
 
 def _by_slot(

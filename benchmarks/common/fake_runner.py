@@ -21,19 +21,22 @@ from ...core.api.batch import (
     Batch,
     Doubles,
     Floats,
+    Ints,
     Longs,
     Outcome,
     Query,
     SamplingParams,
 )
 from ...core.text.tokenizer import Tokenizer, byte_alphabet
+from ...kernels.interface import table_index
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _EMPTY = np.uint64(0xDEADBEEF)
 
 
 class FakeRunner:
-    """Runs batches on hashes.
+    """Runs batches on hashes. Keeps a slot table of its own, as a device does, and asserts that what
+    batches say has changed keeps it up to date.
 
     num_slots: of its pool. vocabulary_size: tokens are sampled from 0 .. vocabulary_size - 1.
     fails_on: a batch with this token id raises RuntimeError. broken_on: a sequence that ends in
@@ -53,6 +56,8 @@ class FakeRunner:
         self._vocabulary_size = vocabulary_size
         self._fails_on = fails_on
         self._broken_on = broken_on
+        self._table: Ints | None = None
+        self._is_stale = np.empty(0, bool)
         self.num_runs = 0
         self.num_computed = 0
 
@@ -60,6 +65,7 @@ class FakeRunner:
         """One pass: hash the new tokens into their slots, sample from the last hashes."""
         self.num_runs += 1
         self.num_computed += len(batch.ids)
+        self._update_table(batch)
         for it in batch.copies:
             if it.is_load:
                 self._pool[it.slots] = self._host[it.host]
@@ -86,6 +92,26 @@ class FakeRunner:
         )
         score_tops = best if count else ()
         return Outcome(tokens, logprobs, tops, scores, answers=answers, score_tops=score_tops)
+
+    def forget(self) -> None:
+        """A batch was not run: nothing of the table is known any more."""
+        self._is_stale[:] = True
+
+    def _update_table(self, batch: Batch) -> None:
+        if self._table is None:
+            self._table = np.full_like(batch.table, -1)
+            self._is_stale = np.ones(len(batch.table), bool)
+        if batch.changed is None:
+            self.forget()
+        starts = np.where(self._is_stale[batch.rows], 0, batch.starts)
+        spans = np.stack([batch.rows, starts, batch.starts + batch.lens], 1)
+        self._is_stale[batch.rows] = False
+        for some in (spans, *(() if batch.changed is None else (batch.changed,))):
+            index = table_index(some)
+            self._table[index] = batch.table[index]
+        for row, end in zip(batch.rows, batch.starts + batch.lens, strict=True):
+            is_same = np.array_equal(self._table[row, :end], batch.table[row, :end])
+            assert is_same, "a batch reads slots that changed and does not say so"
 
     def distribution(self, state: np.uint64) -> Doubles:
         """[vocabulary] probabilities of the next token after a hash, in float64."""
@@ -148,6 +174,7 @@ class LateRunner:
         self._fails_on = fails_on
         self._fails_at = fails_at
         self._batches: list[LateBatch] = []
+        self._has_failed = False
         self._last: LateBatch | None = None
         self._sampled: Longs = np.empty(0, np.int64)
 
@@ -165,6 +192,7 @@ class LateRunner:
         self._check_references(batch.ids[batch.ids < 0])
         self.num_ahead += num_in_flight
         launched = LateBatch(self, replace(batch, table=batch.table.copy()))
+        launched.follows_failure, self._has_failed = self._has_failed, False
         self._batches.append(launched)
         self._last = launched
         self._fail(launched, "launch")
@@ -197,11 +225,13 @@ class LateRunner:
 
     def _fail(self, launched: LateBatch, stage: str) -> None:
         if stage == self._fails_at and self._fails_on in launched.batch.ids:
-            launched.is_over = True
+            launched.is_over = self._has_failed = True
             raise RuntimeError(f"token {self._fails_on} makes this device fail at its {stage}")
 
     def _compute(self, launched: LateBatch) -> None:
         batch, params = launched.batch, launched.sampling_params
+        if launched.follows_failure:
+            self.runner.forget()
         ids = batch.ids.copy()
         ids[ids < 0] = np.maximum(self._sampled[-1 - ids[ids < 0]], 0)
         self._sampled = np.zeros(len(batch.sampled), np.int64)
@@ -219,7 +249,8 @@ class LateRunner:
 @dataclass(eq=False)
 class LateBatch:
     """A batch of a `LateRunner`. params: its sampling parameters, once set. outcome: its results or
-    error, once computed. is_over: its result was read, or never will be."""
+    error, once computed. is_over: its result was read, or never will be. follows_failure: the
+    batch before it was launched and not run."""
 
     device: LateRunner
     batch: Batch
@@ -227,6 +258,7 @@ class LateBatch:
     outcome: Outcome | RuntimeError | None = None
     is_over: bool = False
     is_computed: bool = False
+    follows_failure: bool = False
 
     def sample(self, params: tuple[SamplingParams, ...]) -> None:
         """Set the sampling parameters."""

@@ -96,6 +96,8 @@ class Batch:
     starts, lens: [S] tokens already in the pool, and new tokens. Sequence s reads the slots
       `table[rows[s], : starts[s] + lens[s]]`, the new tokens' own included.
     table: [max_running, context_len] the slot table, owned and mutated by the scheduler.
+    changed: [K, 3] row, start and end of what changed in the table since the batch before, beside
+      the new tokens' slots; None: all of it may have.
     sampled: [N] indices into `ids` of the tokens after which a token is sampled, ascending and each
       once.
     sampling_params: N, of each of these.
@@ -121,6 +123,7 @@ class Batch:
     queries: tuple[Query, ...] = ()
     num_top_logprobs: int = 0
     copies: tuple[Copy, ...] = ()
+    changed: Ints | None = None
 
 
 @dataclass(frozen=True, slots=True)

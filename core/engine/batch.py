@@ -59,11 +59,17 @@ class Part:
         return self.is_live and self.start + self.count == self.sequence.num_ids
 
 
-def write_batch(parts: list[Part], table: Ints, host: HostTier | None, has_params: bool) -> Batch:
+def write_batch(
+    parts: list[Part],
+    table: Ints,
+    host: HostTier | None,
+    has_params: bool,
+    changed: Ints,
+) -> Batch:
     """The forward pass over these parts, whose slots are in the table; a token in flight is
     a reference that the scheduler wrote. Sets `sample_index` of each sequence that samples, and
     takes the pending copies of the host tier. has_params: the sampling parameters are known
-    already."""
+    already. changed: as in `Batch`."""
     are_single = all(part.count == 1 for part in parts)
     ids, positions, starts, lens = (_decodes if are_single else _chunks)(parts)
     rows = np.array([part.sequence.row for part in parts], np.int32)
@@ -95,6 +101,7 @@ def write_batch(parts: list[Part], table: Ints, host: HostTier | None, has_param
         queried=ends[[i for i, _ in queried]] - 1,
         queries=tuple([Query(np.array(it.tokens, np.int64), it.sets) for _, it in queried]),
         copies=() if host is None else host.take_copies(),
+        changed=changed,
     )
 
 

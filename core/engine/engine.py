@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..api.batch import GREEDY, Answer, Outcome, SamplingParams
+from ..api.batch import GREEDY, Answer, Batch, Outcome, SamplingParams
 from ..api.protocol import CallFailed, CallTooLarge, DeadlineExceeded, ForkrootError, Overloaded
 from ..common.counters import Counters
 from ..fsm.tokens.tokenizations import Tokenizations
@@ -174,8 +174,7 @@ class Engine:
         raise."""
         if not parts:
             return
-        table, host = self._scheduler.table, self._cache.host
-        outcome = self._timed(lambda: self._runner.run(write_batch(parts, table, host, True)))
+        outcome = self._timed(lambda: self._runner.run(self._batch(parts, has_params=True)))
         if isinstance(outcome, Outcome):
             self._advance(parts, outcome)
         elif len(parts) == 1:
@@ -184,6 +183,10 @@ class Engine:
             for part in parts:
                 if part.is_live:
                     self._run([part])
+
+    def _batch(self, parts: list[Part], has_params: bool) -> Batch:
+        scheduler, host = self._scheduler, self._cache.host
+        return write_batch(parts, scheduler.table, host, has_params, scheduler.take_changes())
 
     def _timed(self, action: Callable[[], T]) -> T | Exception:
         """What the action returns or raises; its time is added to `run_seconds`."""
@@ -267,7 +270,7 @@ class Engine:
 
     def _launch(self, launcher: Launcher, parts: list[Part]) -> PendingStep:
         started = self._clock()
-        batch = write_batch(parts, self._scheduler.table, self._cache.host, has_params=False)
+        batch = self._batch(parts, has_params=False)
         pending = PendingStep(parts, lambda: launcher.launch(batch))
         self.counters.run_seconds += self._clock() - started
         return pending

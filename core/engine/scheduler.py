@@ -66,6 +66,7 @@ class Scheduler:
         self._scoring: dict[int, list[Sequence]] = {}
         self._is_changed = True
         self._num_roots = 0
+        self._changed: list[tuple[int, int, int]] = []
         self.table: Ints = np.zeros((max_running, context_len), np.int32)
         self.running: list[Sequence] = []
         self.num_retracted = 0
@@ -113,6 +114,13 @@ class Scheduler:
             sequence.num_computed += part.count
             if part.start < sequence.prompt_len:
                 self._commit(sequence)
+
+    def take_changes(self) -> Ints:
+        """[K, 3] row, start and end of what changed in the slot table since the last call, beside
+        the slots of new tokens."""
+        changed = np.array(self._changed, np.int32).reshape(-1, 3)
+        self._changed.clear()
+        return changed
 
     def cache_scores(self, sequence: Sequence) -> None:
         """Store the scores of a running sequence's prompt in the cache."""
@@ -250,6 +258,7 @@ class Scheduler:
         if sequence.cached_len is None:
             sequence.cached_len = min(lease.length, sequence.prompt_len)  # forced text may follow
         self.table[sequence.row, : lease.length] = lease.slots
+        self._changed.append((sequence.row, 0, lease.length))
         self.running.append(sequence)
         self._index_prefill(sequence)
 
@@ -364,7 +373,11 @@ class Scheduler:
             return
         self._is_changed = True
         row = self.table[sequence.row]
-        row[:count] = self._cache.commit(lease, sequence.ids[:count], row[:count].copy())
+        slots = self._cache.commit(lease, sequence.ids[:count], row[:count].copy())
+        differs = row[:count] != slots
+        if differs.any():  # others cached the same tokens meanwhile
+            self._changed.append((sequence.row, int(differs.argmax()), count))
+            row[:count] = slots
 
 
 def _common_prefix_len(first: Ints, second: Ints) -> int:

@@ -40,7 +40,7 @@ class Inputs:
     ) -> Inputs:
         """Bring a batch to the device, without waiting for it. sampled_ids: the samples that
         its ids may refer to, as in `named`; None: they refer to none."""
-        past = Past(batch.table, batch.rows, batch.starts, batch.lens)
+        past = past_of(batch)
         wanted, plans = wanted_of(batch), tuple(_plans(past, windows, attention))
         arrays: list[np.ndarray[Any, Any]] = [batch.ids, batch.positions, batch.slots]
         arrays += [] if wanted is None else [wanted]
@@ -53,6 +53,11 @@ class Inputs:
         if sampled_ids is not None:
             ids = named(ids, sampled_ids)
         return cls(ids, positions, slots, rest[0] if rest else None, plans, past)
+
+
+def past_of(batch: Batch) -> Past:
+    """Which slots the batch reads."""
+    return Past(batch.table, batch.rows, batch.starts, batch.lens, batch.changed)
 
 
 def _plans(past: Past, windows: Sequence[int | None], attention: Attention) -> list[Any]:

@@ -36,10 +36,13 @@ class Model(Protocol):
     def hidden(self, inputs: Inputs, pool: KVPool, attention: Attention) -> Tensor:
         """Last hidden states [rows, hidden] of the wanted tokens; KV of all goes to the pool."""
 
-    def logits(self, hidden: Tensor, allowed: Ints | None = None) -> Tensor:
-        """Logits [rows, vocabulary] in float32 of hidden states [rows, hidden]. With several ranks
-        each must ask for the same rows; those after the first get [rows, 0]. allowed: packed bits,
-        32 tokens a word, of those whose logits are wanted; others' may be any finite number."""
+    def logits(
+        self, hidden: Tensor, allowed: Ints | None = None, out: Tensor | None = None
+    ) -> Tensor:
+        """Logits [rows, vocabulary] in float32 of hidden states [rows, hidden]; into `out` or new
+        memory. With several ranks each must ask for the same rows; those after the first get [rows,
+        0]. allowed: packed bits, 32 tokens a word, of those whose logits are wanted; others' may be
+        any finite number."""
 
 
 @runtime_checkable

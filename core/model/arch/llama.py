@@ -182,6 +182,9 @@ class Llama:
         *others, last = self._num_sums
         return [num_tokens] * (1 + sum(others)) + [num_wanted] * last
 
-    def logits(self, hidden: Tensor, allowed: Ints | None = None) -> Tensor:
+    def logits(
+        self, hidden: Tensor, allowed: Ints | None = None, out: Tensor | None = None
+    ) -> Tensor:
         """As `Model.logits`."""
-        return self._head(hidden, allowed).float()
+        logits = self._head(hidden, allowed)
+        return logits.float() if out is None else out.copy_(logits)

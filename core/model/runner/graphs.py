@@ -1,8 +1,9 @@
-"""Decode steps (one new token for each sequence), recorded once for each of some sizes and then
-replayed: on a GPU as CUDA graphs, which save kernel launches.
+"""Steps of few tokens, recorded once for each of some shapes and then replayed: on a GPU as CUDA
+graphs, which save kernel launches.
 
 A step is padded to the next size with tokens that are written to the pool's spare slot and ignored.
-All that a recorded step reads lies in one buffer, which is updated by one copy.
+All that a recorded step reads lies in one buffer, which is updated by one copy, and in the slot
+table; what all steps give lies in another, so that each keeps no memory of its own.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ....kernels.interface import Ints, Past, StaticAttention
+from ....kernels.interface import Ints, Past, StaticAttention, StepShape
 from ...api.batch import Batch
-from ..inputs import Inputs, named, to_tensor, wanted_of
+from ..inputs import Inputs, named, past_of, to_tensor, wanted_of
 from ..model import Model
 from ..pool import KVPool
 
-SIZE_STEP = 8  # from which sizes are multiples of this
-MAX_LISTED = 1 << 24  # slots that one step may list at most
+SPACINGS = ((8, 64), (16, 128), (32, 256), (64, sys.maxsize))  # of sizes, and up to which size
+EXTEND_SIZES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,11 @@ class States:
     logits: Tensor | None = None
 
 
-Run: TypeAlias = Callable[[], States]
+Run: TypeAlias = Callable[[], None]
 
 
-# Gives a function that repeats what `run` does, on what its memory then holds; what that gives lies
-# in the same memory each time. `run` is called, perhaps several times.
+# Gives a function that repeats what `run` does, on what its memory then holds. `run` is called,
+# perhaps several times.
 Recorder: TypeAlias = Callable[[Run], Run]
 
 
@@ -63,26 +64,27 @@ class CudaRecorder:
         current.wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, self._memory, aside, "thread_local"):
-            made = run()
-
-        def replay() -> States:
-            graph.replay()
-            return made
-
+            run()
+        replay: Run = graph.replay
         return replay
 
 
 def sizes_up_to(max_size: int) -> tuple[int, ...]:
-    """The sizes that are recorded for steps of up to `most` sequences."""
-    small = (size for size in (1, 2, 4) if size < max_size)
-    return (*small, *range(SIZE_STEP, max_size, SIZE_STEP), max_size)
+    """The sizes that are recorded for decode steps of up to `max_size` sequences: further apart the
+    larger they are."""
+    sizes, last = [size for size in (1, 2, 4) if size < max_size], 0
+    for spacing, end in SPACINGS:
+        sizes += range(last + spacing, min(end + 1, max_size), spacing)
+        last = end
+    return (*sizes, max_size)
 
 
 class Graphs:
-    """Recorded steps of a model over a pool.
+    """Recorded steps of a model over a pool, which has a spare slot.
 
-    most: sequences in a step at most. context_len: tokens of one. sampled_ids: the samples that ids
-    may refer to, as in `Inputs.of`. The pool has a spare slot.
+    max_size: sequences in a decode step at most. context_len: tokens of one. sampled_ids: the
+    samples that ids may refer to, as in `Inputs.of`. extend_sizes: the sizes in tokens that are
+    recorded for steps in which sequences have several new tokens.
     """
 
     def __init__(
@@ -94,134 +96,156 @@ class Graphs:
         context_len: int,
         recorder: Recorder,
         sampled_ids: Tensor,
+        extend_sizes: tuple[int, ...] = EXTEND_SIZES,
     ) -> None:
         assert pool.has_spare
-        self._sizes = sizes_up_to(max_size)
+        self._sizes, self._extend_sizes = sizes_up_to(max_size), extend_sizes
         self._model, self._pool, self._attention = model, pool, attention
         self._record, self._sampled_ids = recorder, sampled_ids
-        self._steps: dict[tuple[int, bool], _Step] = {}
-        self._planners = {size: attention.static(size, False) for size in self._sizes}
-        longest = max_size * context_len
-        num_listed = len(model.windows) * min(longest, 2 * pool.num_slots) + max_size + 1
-        num_fixed = max(self._new(size, True).num_fixed for size in self._sizes)
-        num_numbers = num_fixed + min(num_listed, MAX_LISTED)
-        self._memory = torch.zeros(num_numbers, dtype=torch.int32, device=model.device)
+        attention.reserve(max_size, context_len)
+        self._steps = dict(self._all_steps())
+        most = max((step.num_numbers for step in self._steps.values()), default=0)
+        self._numbers = torch.zeros(most, dtype=torch.int32, device=model.device)
+        self._hidden: Tensor | None = None  # what all steps give, by token
+        self._logits: Tensor | None = None
 
     def record_all(self) -> None:
-        """Record every size now, the largest first, so that the others find its memory free."""
-        keys = [
-            (size, has_roots)
-            for size in reversed(self._sizes)
-            for has_roots in ((True, False) if size > 1 else (False,))
-        ]
-        shown = tqdm(keys, desc="CUDA graphs", leave=False, disable=not sys.stderr.isatty())
-        for size, has_roots in shown:
-            self._step(size, has_roots)
+        """Record every shape now, the largest first, so that the others find its memory free."""
+        steps = sorted(self._steps.values(), key=lambda step: -step.shape.num_tokens)
+        for step in tqdm(steps, "CUDA graphs", leave=False, disable=not sys.stderr.isatty()):
+            self._record_step(step)
+
+    def fits(self, batch: Batch) -> bool:
+        """Whether a batch of so many tokens may be run as a recorded step."""
+        return self._step_for(batch) is not None
 
     def run(self, batch: Batch) -> States | None:
         """Run a batch by a recorded step; None, and nothing done, if none fits. The result is valid
         until the next batch."""
-        count = len(batch.rows)
-        if count != len(batch.ids) or not 0 < count <= self._sizes[-1]:
+        step, past = self._step_for(batch), past_of(batch)
+        items = None if step is None else step.items(past)
+        if step is None or items is None:
             return None
-        size = self._sizes[bisect_left(self._sizes, count)]
-        past = Past(batch.table, batch.rows, batch.starts, batch.lens)
-        step_items = [self._planners[size].items(past, window) for window in self._model.windows]
-        step = self._step(size, any(items.has_roots for items in step_items))
-        numbers = step.numbers(batch, step_items, len(self._memory))
-        if numbers is None:
+        plain = self._steps.get(step.shape._replace(has_roots=False))
+        if plain is not None and not any(it.has_roots for it in items):
+            step = plain
+        if self._attention.update(past):
+            self._steps = dict(self._all_steps())
+            step = self._steps[step.shape]
+        if step.replay is None:
+            self._record_step(step)
+        self._copy(step.numbers(batch, items))
+        assert step.replay is not None
+        step.replay()
+        return self._states(batch)
+
+    def _all_steps(self) -> Iterator[tuple[StepShape, _Step]]:
+        """Those that attention can record."""
+        shapes = [StepShape(size, has_roots) for size in self._sizes for has_roots in (False, True)]
+        shapes += [StepShape(size, True, True) for size in self._extend_sizes]
+        for shape in shapes:
+            plans = [self._attention.static(shape, window) for window in self._model.windows]
+            if None not in plans and shape != StepShape(1, True):  # one token shares no prefix
+                yield shape, _Step(shape, plans, self._pool.num_slots)
+
+    def _step_for(self, batch: Batch) -> _Step | None:
+        """The smallest with room for the tokens of a batch, and for roots where there is one."""
+        count = len(batch.ids)
+        has_extends = count != len(batch.rows)
+        sizes = self._extend_sizes if has_extends else self._sizes
+        at = bisect_left(sizes, count)
+        if not count or at == len(sizes):
             return None
-        self._copy(numbers)
-        return _wanted(step.replay(), batch, self._model.device)
+        shape = StepShape(sizes[at], True, has_extends)
+        return self._steps.get(shape) or self._steps.get(shape._replace(has_roots=False))
 
-    def _step(self, size: int, has_roots: bool) -> _Step:
-        key = size, has_roots
-        if key not in self._steps:
-            step = self._new(size, has_roots)
-            self._copy(step.blank())
-            step.replay = self._record(lambda: self._compute(step))
-            self._steps[key] = step
-        return self._steps[key]
-
-    def _new(self, size: int, has_roots: bool) -> _Step:
-        plans = [self._attention.static(size, has_roots) for _ in self._model.windows]
-        return _Step(size, plans, self._pool.num_slots)
+    def _record_step(self, step: _Step) -> None:
+        self._copy(step.blank())
+        step.replay = self._record(lambda: self._compute(step))
 
     def _copy(self, numbers: Ints) -> None:
         on_host = torch.from_numpy(numbers)
-        on_host = on_host.pin_memory() if self._memory.is_cuda else on_host
-        self._memory[: len(numbers)].copy_(on_host, non_blocking=True)
+        on_host = on_host.pin_memory() if self._numbers.is_cuda else on_host
+        self._numbers[: len(numbers)].copy_(on_host, non_blocking=True)
 
-    def _compute(self, step: _Step) -> States:
-        ids, positions, slots, plans = step.read(self._memory)
+    def _compute(self, step: _Step) -> None:
+        ids, positions, slots, plans = step.read(self._numbers)
         ids = named(ids.long(), self._sampled_ids)
         inputs = Inputs(ids, positions.long(), slots.long(), None, plans)
         hidden = self._model.hidden(inputs, self._pool, self._attention)
-        return States(hidden, self._model.logits(hidden))
+        if self._hidden is None:
+            most = max(shape.num_tokens for shape in self._steps)
+            self._hidden = hidden.new_zeros(most, hidden.shape[1])
+        self._hidden[: len(hidden)] = hidden
+        if step.shape.has_extends:
+            return
+        if self._logits is None:
+            width = self._model.logits(hidden).shape[1]
+            self._logits = torch.zeros(self._sizes[-1], width, device=hidden.device)
+        self._model.logits(hidden, out=self._logits[: len(hidden)])
+
+    def _states(self, batch: Batch) -> States:
+        """The states of the wanted tokens."""
+        assert self._hidden is not None
+        wanted, hidden = wanted_of(batch), self._hidden[: len(batch.ids)]
+        if wanted is not None:
+            return States(hidden.index_select(0, to_tensor(wanted, self._model.device)))
+        has_extends = len(batch.ids) != len(batch.rows)
+        logits = None if self._logits is None or has_extends else self._logits[: len(batch.ids)]
+        return States(hidden, logits)
 
 
 class _Step:
-    """One size of recorded step, and where its numbers are: token ids, positions and slots, the
-    numbers of each window's plan, and behind these all lists of slots, first of them the spare."""
+    """One shape of recorded step, and where its numbers are: token ids, positions and slots, and
+    the numbers of each window's plan. replay: None: it is not recorded yet."""
 
-    replay: Run
-
-    def __init__(self, size: int, plans: list[Any], spare: int) -> None:
-        self._size, self._plans, self._spare = size, plans, spare
-        lens = [-(-size // 4) * 4] * 3 + [plan.num_numbers for plan in plans]
+    def __init__(self, shape: StepShape, plans: list[Any], spare: int) -> None:
+        self.shape = shape
+        self.replay: Run | None = None
+        self._plans, self._spare = plans, spare
+        lens = [-(-shape.num_tokens // 4) * 4] * 3 + [plan.num_numbers for plan in plans]
         self._starts = np.cumsum([0, *lens]).tolist()
 
     @property
-    def num_fixed(self) -> int:
-        """Numbers before the lists of slots."""
+    def num_numbers(self) -> int:
+        """How many there are."""
         return int(self._starts[-1])
+
+    def items(self, past: Past) -> list[Any] | None:
+        """The work items of each window; None where there is no room for them."""
+        found = [plan.items(past) for plan in self._plans]
+        return None if any(items is None for items in found) else found
 
     def blank(self) -> Ints:
         """The numbers of a step without sequences."""
         none = np.empty(0, np.int32)
-        past = Past(np.empty((0, 1), np.int32), none, none, none)
-        numbers = self._filled([plan.items(past, None) for plan in self._plans], [none] * 3)
-        assert numbers is not None
+        items = self.items(Past(np.empty((0, 1), np.int32), none, none, none))
+        assert items is not None
+        return self._filled(items, [none] * 3)
+
+    def numbers(self, batch: Batch, items: list[Any]) -> Ints:
+        """The numbers of a batch."""
+        return self._filled(items, [batch.ids, batch.positions, batch.slots])
+
+    def _filled(self, step_items: list[Any], own: list[Any]) -> Ints:
+        numbers = np.zeros(self.num_numbers, np.int32)
+        numbers[self._starts[2] :][: self.shape.num_tokens] = self._spare
+        for array, start in zip(own, self._starts, strict=False):
+            numbers[start : start + len(array)] = array
+        for plan, items, (start, end) in zip(self._plans, step_items, self._spans(), strict=True):
+            plan.write(items, numbers[start:end])
         return numbers
 
-    def numbers(self, batch: Batch, step_items: list[Any], max_size: int) -> Ints | None:
-        """The numbers of a batch; None where they are more than `most`, or share too much."""
-        numbers = self._filled(step_items, [batch.ids, batch.positions, batch.slots])
-        return None if numbers is None or len(numbers) > max_size else numbers
-
-    def _filled(self, step_items: list[Any], own: list[Any]) -> Ints | None:
-        fixed = np.zeros(self.num_fixed, np.int32)
-        fixed[self._starts[2] :][: self._size] = self._spare
-        for array, start in zip(own, self._starts, strict=False):
-            fixed[start : start + len(array)] = array
-        listed, at = [np.array([self._spare], np.int32)], 1
-        for plan, items, (start, end) in zip(self._plans, step_items, self._spans(), strict=True):
-            slots = plan.write(items, fixed[start:end], at)
-            if slots is None:
-                return None
-            listed.append(slots)
-            at += len(slots)
-        return np.concatenate((fixed, *listed))
-
-    def read(self, memory: Tensor) -> tuple[Tensor, Tensor, Tensor, tuple[Any, ...]]:
-        """Ids, positions and slots [size], and the plans, as views of the memory."""
-        ids, positions, slots = (memory[start : start + self._size] for start in self._starts[:3])
-        listed = memory[self.num_fixed :]
+    def read(self, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor, tuple[Any, ...]]:
+        """Ids, positions and slots [tokens], and the plans, as views of the numbers."""
+        ids, positions, slots = (
+            numbers[start : start + self.shape.num_tokens] for start in self._starts[:3]
+        )
         plans = tuple(
-            plan.plan(memory[start:end], listed)
+            plan.plan(numbers[start:end])
             for plan, (start, end) in zip(self._plans, self._spans(), strict=True)
         )
         return ids, positions, slots, plans
 
     def _spans(self) -> Iterator[tuple[int, int]]:
         return zip(self._starts[3:], self._starts[4:], strict=False)
-
-
-def _wanted(made: States, batch: Batch, device: torch.device) -> States:
-    """The states of the requested tokens."""
-    wanted = wanted_of(batch)
-    if wanted is None:
-        count = len(batch.ids)
-        logits = None if made.logits is None else made.logits[:count]
-        return States(made.hidden[:count], logits)
-    return States(made.hidden.index_select(0, to_tensor(wanted, device)))

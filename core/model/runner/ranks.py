@@ -30,6 +30,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ....kernels.interface import table_index
 from ...api.batch import Batch, Copy, Ints, NoMemory, Outcome, SamplingParams
 from ...api.protocol import BackendClosed
 from ..config import ModelConfig
@@ -105,7 +106,6 @@ class RankedRunner:
         self._ranks = ranks
         self._progress = ranks.progress
         self._others = others
-        self._table: Ints | None = None
         if ranks.abort is not None:
             others.when_gone(ranks.abort)
         self._progress.num_started = 1
@@ -157,17 +157,12 @@ class RankedRunner:
 
     def _message(self, batch: Batch) -> Any:
         """The batch as plain data: of the slot table only what changed since the last batch."""
-        if self._table is None:
-            self._table = np.full_like(batch.table, -1)
-        rows, columns, slots = [], [], []
-        for row, end in zip(batch.rows.tolist(), (batch.starts + batch.lens).tolist(), strict=True):
-            new, known = batch.table[row, :end], self._table[row, :end]
-            changed = np.flatnonzero(new != known)
-            known[changed] = new[changed]
-            rows.append(np.full(len(changed), row, np.int32))
-            columns.append(changed.astype(np.int32))
-            slots.append(new[changed])
-        table = [np.concatenate(part) for part in (rows, columns, slots)]
+        spans = np.stack([batch.rows, batch.starts, batch.starts + batch.lens], 1)
+        if batch.changed is None:  # all that it reads
+            spans[:, 1] = 0
+        else:
+            spans = np.concatenate([spans, batch.changed])
+        table = [spans, batch.table[table_index(spans)]]
         arrays = [getattr(batch, name) for name in _ARRAYS]
         copies = [(_plain(it.slots), _plain(it.host), it.is_load) for it in batch.copies]
         return batch.table.shape, [_plain(array) for array in (*table, *arrays)], copies
@@ -227,13 +222,14 @@ def follow(
     for shape, plain, plain_copies in messages:
         if table is None:
             table = np.zeros(shape, np.int32)
-        rows, columns, slots, *arrays = (_array(item) for item in plain)
-        table[rows, columns] = slots
+        plain_spans, slots, *arrays = (_array(item) for item in plain)
+        spans = plain_spans.reshape(-1, 3)
+        table[table_index(spans)] = slots
         fields: dict[str, Any] = dict(zip(_ARRAYS, arrays, strict=True))
         copies = tuple(
             Copy(_array(slots), _array(host), is_load) for slots, host, is_load in plain_copies
         )
-        batch = Batch(**fields, table=table, sampling_params=(), copies=copies)
+        batch = Batch(**fields, table=table, sampling_params=(), copies=copies, changed=spans)
         progress.num_started += 1
         num_collectives = progress.num_collectives
         if not _has_followed(runner, batch):
@@ -275,7 +271,7 @@ def catch_up(runner: ModelRunner, ranks: Ranks, batch: Batch, num_done: int) -> 
     Raises RuntimeError where the step may be a recorded graph: how far that got is unknown."""
     model = runner.model
     if model.device.type == "cuda":
-        if len(batch.ids) == len(batch.rows):
+        if runner.fits_graphs(batch):
             raise RuntimeError("no memory beside a recorded step")
         torch.cuda.empty_cache()
     with torch.inference_mode():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
@@ -27,7 +27,7 @@ from ..sampling.logprobs import Top
 from ..sampling.masks import allowed
 from ..sampling.sampler import Samples, has_compiled_sampler, sample
 from .answers import answer, blocks, score
-from .graphs import CudaRecorder, Graphs, Recorder, States
+from .graphs import EXTEND_SIZES, CudaRecorder, Graphs, Recorder, States
 from .host import Host, HostStore
 from .micro_batches import NUM_MICRO_BATCHES, micro_batches
 
@@ -38,8 +38,10 @@ class ModelRunner:
     """A model and its pool of `num_slots` slots.
 
     attention, sampling: which kinds, see `kernels.devices`. host: where offloaded tokens
-    go. max_running: sequences of a batch at most. graphs: whether steps of single
+    go. max_running: sequences of a batch at most. graphs: whether steps of few
     tokens are recorded where the device can; recorder: by what, in tests.
+    extend_sizes: as in `Graphs`.
+    num_replayed, num_eager: steps that were replays of recorded ones, and others.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class ModelRunner:
         graphs: bool = True,
         sampling: str = AUTO,
         recorder: Recorder | None = None,
+        extend_sizes: tuple[int, ...] = EXTEND_SIZES,
     ) -> None:
         device, sizes = model.device, model.config
         is_cpu = device.type == "cpu" and attention in (AUTO, "cpu")
@@ -70,7 +73,8 @@ class ModelRunner:
         self._attention = attention_for(Pool(device, model.dtype, num_slots, *heads), attention)
         self._drawing = sampler_for(device, sampling)
         self._sampled_ids = torch.zeros(max_running, dtype=torch.int64, device=device)
-        self._graphs = self._recorded(max_running, recorder) if graphs else None
+        self._graphs = self._recorded(max_running, recorder, extend_sizes) if graphs else None
+        self.num_replayed = self.num_eager = 0
         if device.type == "cuda" and ranks.size == 1:
             self.record_steps()
         has_compiled_sampler(device)  # compile the loops now, not during a call
@@ -90,14 +94,14 @@ class ModelRunner:
         """Launch a batch after those before it; on a GPU this does not wait. Its id -1 - i refers
         to sample i of the batch before; any token where that is -1. Raises NoMemory; with several
         ranks, which must stay in step, OutOfMemoryError."""
-        with self._context:
+        with self._context, self._resending():
             self._copy(batch.copies)
             return self._in_flight(self._states_or_micro_batches(batch), batch)
 
     @torch.inference_mode()
     def follow(self, batch: Batch) -> None:
         """Compute this rank's part of a batch that rank 0 launches."""
-        with self._context:
+        with self._context, self._resending():
             self._copy(batch.copies)
             self._follow(self._states(batch), batch)
 
@@ -109,11 +113,25 @@ class ModelRunner:
             with self._context:
                 self._graphs.record_all()
 
+    def fits_graphs(self, batch: Batch) -> bool:
+        """Whether a batch may be run as a recorded step."""
+        return self._graphs is not None and self._graphs.fits(batch)
+
     def close(self) -> None:
         """Free the pool's memory; the runner cannot run any more."""
         del self._graphs, self._pool, self._ahead, self.model, self._host
 
     # --- hidden states -----------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _resending(self) -> Iterator[None]:
+        """If the body fails, what the batch changed in the slot table is not on the device."""
+        try:
+            yield
+        except BaseException:
+            if isinstance(self._attention, StaticAttention):
+                self._attention.forget()
+            raise
 
     def _copy(self, copies: tuple[Copy, ...]) -> None:
         """To and from the host, one by one: a copy may be made twice, but not all of them, as a
@@ -133,7 +151,9 @@ class ModelRunner:
         if self._graphs is not None:
             made = self._graphs.run(batch)
             if made is not None:
+                self.num_replayed += 1
                 return made
+        self.num_eager += 1
         self._ahead.use(int(batch.slots.max(initial=0)))
         sampled_ids = self._sampled_ids if num_references else None
         inputs = Inputs.of(batch, model.windows, self._attention, model.device, sampled_ids)
@@ -167,7 +187,9 @@ class ModelRunner:
         except torch.OutOfMemoryError as error:
             raise NoMemory(f"the memory of {device} is too small for a batch") from error
 
-    def _recorded(self, most: int, recorder: Recorder | None) -> Graphs | None:
+    def _recorded(
+        self, most: int, recorder: Recorder | None, extend_sizes: tuple[int, ...]
+    ) -> Graphs | None:
         """Recorded steps, where there is something that can record them: our own models' alone, as
         others' code may wait for the device."""
         model, device = self.model, self.model.device
@@ -179,8 +201,9 @@ class ModelRunner:
             return None
         sizes = most, model.config.context_len
         with self._context, torch.inference_mode():
+            parts = model, self._pool, self._attention
             recorder = recorder or CudaRecorder(device)
-            return Graphs(model, self._pool, self._attention, *sizes, recorder, self._sampled_ids)
+            return Graphs(*parts, *sizes, recorder, self._sampled_ids, extend_sizes)
 
     # --- results -----------------------------------------------------------------------------
 

@@ -89,9 +89,12 @@ class DecoderModel:
         self._decoder = decoder
         self.dtype, self.device = decoder.dtype, decoder.device
 
-    def logits(self, hidden: Tensor, allowed: Ints | None = None) -> Tensor:
+    def logits(
+        self, hidden: Tensor, allowed: Ints | None = None, out: Tensor | None = None
+    ) -> Tensor:
         """As `Model.logits`, of all tokens."""
-        return self._decoder.logits(hidden).float()
+        logits = self._decoder.logits(hidden)
+        return logits.float() if out is None else out.copy_(logits)
 
 
 class _Given(torch.nn.Module):

@@ -1,7 +1,8 @@
 """Decode attention: one new token of each sequence over its paged keys, page size one.
 
-The keys of a token are split over several programs (flash decoding, split-KV), each for all query
-heads of one key head; grouped queries are rows of one small matrix. `merge` merges the splits.
+The keys of a long sequence are split over several programs (flash decoding, split-KV), each for all
+query heads of one key head; grouped queries are rows of one small matrix. `merge` merges what these
+find.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..launch import Launch, is_upcast, power_of_two
-from .softmax import online_softmax_step, store_result
+from .softmax import normalized, online_softmax_step
 
 KEYS = 64
 MIN_ROWS = 16  # of a product on tensor cores
@@ -21,18 +22,15 @@ MIN_ROWS = 16  # of a product on tensor cores
 
 @dataclass(frozen=True, slots=True)
 class DecodeItems:
-    """N decode tokens of a batch and the keys that each sees; all int32.
+    """W work items of decode tokens, of which each reads some of a token's keys.
 
-    splits: how many programs share the keys of each. tokens: [N] their indices in the
-    batch. slots: the keys of all. bases, firsts, ends: [N]; token n sees the keys at positions
-    firsts[n]:ends[n] of its sequence, which are in `slots` from bases[n] + firsts[n] on.
+    items: [W, 5] int32: the token's index in the batch; row of the slot table; first position and
+      end of the keys, none of which does nothing; where the result goes: a partial result, or -1
+      where it is all of the token's.
+    slots: [rows, columns] the slot table.
     """
 
-    splits: int
-    tokens: Tensor
-    bases: Tensor
-    firsts: Tensor
-    ends: Tensor
+    items: Tensor
     slots: Tensor
 
 
@@ -41,11 +39,9 @@ def _attend_decode(
     q,
     kv,
     out,
+    partials,
     lse,
-    tokens,
-    bases,
-    firsts,
-    ends,
+    items,
     slots,
     scale,
     softcap,
@@ -54,12 +50,12 @@ def _attend_decode(
     kv_value,
     kv_head,
     kv_slot,
-    out_level,
     out_token,
     out_head,
-    lse_level,
-    lse_token,
-    splits,
+    partials_index,
+    partials_head,
+    lse_index,
+    slots_row,
     GROUP: tl.constexpr,
     ROWS: tl.constexpr,
     KEYS: tl.constexpr,
@@ -68,12 +64,12 @@ def _attend_decode(
     HAS_SOFTCAP: tl.constexpr,
     IS_UPCAST: tl.constexpr,
 ):
-    row, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    token = tl.load(tokens + row).to(tl.int64)
-    first, end = tl.load(firsts + row), tl.load(ends + row)
-    share = tl.cdiv(tl.cdiv(end - first, splits), KEYS) * KEYS
-    start = first + split * share
-    stop = tl.minimum(start + share, end)
+    item, head = tl.program_id(0), tl.program_id(1)
+    items += item * 5
+    token, row = tl.load(items).to(tl.int64), tl.load(items + 1).to(tl.int64)
+    start, stop, target = tl.load(items + 2), tl.load(items + 3), tl.load(items + 4).to(tl.int64)
+    if start >= stop:
+        return
 
     rows, columns, offsets = tl.arange(0, ROWS), tl.arange(0, WIDTH), tl.arange(0, KEYS)
     is_row, is_column = rows < GROUP, columns < DIM
@@ -87,8 +83,7 @@ def _attend_decode(
     row_max = tl.full([ROWS], -float("inf"), tl.float32)
     state = row_max, tl.zeros([ROWS], tl.float32), tl.zeros([ROWS, WIDTH], tl.float32)
     head_kv = kv + head.to(tl.int64) * kv_head
-    slots += tl.load(bases + row)
-    of_kv = head_kv, slots, columns, is_column, kv_value, kv_slot
+    of_kv = head_kv, slots + row * slots_row, columns, is_column, kv_value, kv_slot
     of_scores = scale, softcap
     for at in range(start, stop, KEYS):
         position = at + offsets
@@ -96,16 +91,15 @@ def _attend_decode(
         state = online_softmax_step(
             queries, of_kv, position, is_key, is_key[None, :], of_scores, state, HAS_SOFTCAP, True
         )
-
-    level, is_some = split.to(tl.int64), start < stop
-    out += level * out_level + token * out_token
-    store_result(
-        out + heads[:, None] * out_head + columns[None, :],
-        lse + level * lse_level + token * lse_token + heads,
-        state,
-        is_element & is_some,
-        is_row,
-    )
+    result, result_lse = normalized(state)
+    element = heads[:, None] * out_head + columns[None, :]
+    if target < 0:
+        result = result.to(out.dtype.element_ty)
+        tl.store(out + token * out_token + element, result, mask=is_element)
+    else:
+        element = heads[:, None] * partials_head + columns[None, :]
+        tl.store(partials + target * partials_index + element, result, mask=is_element)
+        tl.store(lse + target * lse_index + heads, result_lse, mask=is_row)
 
 
 def attend_decode(
@@ -113,26 +107,25 @@ def attend_decode(
     kv: Tensor,
     decodes: DecodeItems,
     out: Tensor,
+    partials: Tensor,
     lse: Tensor,
     scale: float,
     softcap: float | None = None,
 ) -> None:
-    """Write what each single token attends to: q [tokens, heads, dim] over kv [2, kv_heads, slots,
-    dim] into out [at least splits, tokens, heads, dim] and the base-2 log-sum-exp of the scores
-    into lse [levels, tokens, heads] (float32). A split without keys writes -inf there and
-    nothing to `out`."""
+    """Write what single tokens attend to: q [tokens, heads, dim] over kv [2, kv_heads, slots, dim],
+    into out [tokens, heads, dim], or where several items share a token's keys into partials [n,
+    heads, dim] and the base-2 log-sum-exps of the scores into lse [n, heads] (both float32)."""
     num_heads, dim = q.shape[1:]
     num_kv_heads = kv.shape[1]
     group = num_heads // num_kv_heads
     launch = Launch(num_warps=4, num_stages=3 if dim <= 128 else 2)
     launch(
         _attend_decode,
-        (len(decodes.tokens), num_kv_heads, decodes.splits),
-        *(q, kv, out, lse, decodes.tokens, decodes.bases, decodes.firsts, decodes.ends),
-        *(decodes.slots, scale, softcap or 1.0, q.stride(0), q.stride(1)),
-        *(kv.stride(0), kv.stride(1), kv.stride(2)),
-        *(out.stride(0), out.stride(1), out.stride(2), lse.stride(0), lse.stride(1)),
-        decodes.splits,
+        (len(decodes.items), num_kv_heads),
+        *(q, kv, out, partials, lse, decodes.items, decodes.slots, scale, softcap or 1.0),
+        *(q.stride(0), q.stride(1), kv.stride(0), kv.stride(1), kv.stride(2)),
+        *(out.stride(0), out.stride(1), partials.stride(0), partials.stride(1)),
+        *(lse.stride(0), decodes.slots.stride(0)),
         GROUP=group,
         ROWS=max(MIN_ROWS, power_of_two(group)),
         KEYS=KEYS,

@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..launch import Launch, is_upcast, power_of_two
-from .softmax import online_softmax_step, store_result
+from .softmax import normalized, online_softmax_step
 
 ROWS, KEYS = 128, 64
 FULL_ROWS, FULL_KEYS = 16, 32  # in float32, which has no tensor cores and twice the registers
@@ -25,29 +25,24 @@ FEW_ROWS = 16
 
 @dataclass(frozen=True, slots=True)
 class ExtendItems:
-    """P lists of queries, each over a list of keys, cut into W tiles of queries; all int32.
+    """P work items of queries over keys, cut into W tiles of queries; all int32.
 
     tile: queries of a tile. window: keys that a query sees at most, up to itself; 0: no limit.
-    tokens: the queries of all items, as indices into the batch. slots: the keys of all items.
-    token_firsts, slot_firsts: [P] where those of an item begin; num_tokens, num_keys: [P] how many.
-    causal_len: [P] query i of an item sees its first num_keys - causal_len + i + 1 keys; 0: every
-      query sees all.
-    levels: [P] where in the output an item's results go.
-    tile_items, tile_queries: [W] the item of each tile, and its first query there.
+    slots: [rows, columns] the slot table.
+    tokens: the queries of all items, as indices into the batch.
+    items: [P, 7]: an item's first query in `tokens` and how many; row of the slot table, first
+      position and number of its keys; causal_len: query i sees the first keys - causal_len + i + 1
+      keys, or all where it is 0; level: its results are the partial ones of this number of each
+      token.
+    tiles: [W, 2]: the item of each tile, and its first query there.
     """
 
     tile: int
     window: int
-    tokens: Tensor
     slots: Tensor
-    token_firsts: Tensor
-    slot_firsts: Tensor
-    num_tokens: Tensor
-    num_keys: Tensor
-    causal_len: Tensor
-    levels: Tensor
-    tile_items: Tensor
-    tile_queries: Tensor
+    tokens: Tensor
+    items: Tensor
+    tiles: Tensor
 
 
 @triton.jit
@@ -57,15 +52,10 @@ def _attend_extend(
     out,
     lse,
     tokens,
+    items,
+    tiles,
     slots,
-    token_firsts,
-    slot_firsts,
-    num_tokens,
-    num_keys,
-    causal_len,
-    levels,
-    tile_items,
-    tile_queries,
+    merges,
     scale,
     softcap,
     window,
@@ -74,11 +64,10 @@ def _attend_extend(
     kv_value,
     kv_head,
     kv_slot,
-    out_level,
     out_token,
     out_head,
-    lse_level,
     lse_token,
+    slots_row,
     GROUP: tl.constexpr,
     HEADS: tl.constexpr,
     ROWS: tl.constexpr,
@@ -87,16 +76,17 @@ def _attend_extend(
     WIDTH: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr,
     HAS_WINDOW: tl.constexpr,
+    IS_PARTIAL: tl.constexpr,
     IS_UPCAST: tl.constexpr,
 ):
     work, head = tl.program_id(0), tl.program_id(1)
-    item = tl.load(tile_items + work)
-    first = tl.load(tile_queries + work)
-    count = tl.load(num_tokens + item)
-    length = tl.load(num_keys + item)
-    causal = tl.load(causal_len + item)
-    level = tl.load(levels + item).to(tl.int64)
-    slots += tl.load(slot_firsts + item)
+    first = tl.load(tiles + 2 * work + 1)
+    items += tl.load(tiles + 2 * work) * 7
+    count = tl.load(items + 1)
+    if first >= count:
+        return
+    length, causal = tl.load(items + 4), tl.load(items + 5)
+    slots += tl.load(items + 2).to(tl.int64) * slots_row + tl.load(items + 3)
 
     rows, columns, offsets = tl.arange(0, ROWS), tl.arange(0, WIDTH), tl.arange(0, KEYS)
     query = first + rows // HEADS  # [ROWS] in the item
@@ -104,8 +94,7 @@ def _attend_extend(
     is_row = (query < count) & (rows % HEADS < GROUP)
     is_column = columns < DIM
     is_element = is_row[:, None] & is_column[None, :]
-    token = tl.load(tokens + tl.load(token_firsts + item) + query, mask=query < count, other=0)
-    token = token.to(tl.int64)
+    token = tl.load(tokens + tl.load(items) + query, mask=query < count, other=0).to(tl.int64)
     queries = tl.load(
         q + token[:, None] * q_token + heads[:, None] * q_head + columns[None, :],
         mask=is_element,
@@ -146,14 +135,14 @@ def _attend_extend(
             queries, of_kv, position, is_key, is_visible, of_scores, state, HAS_SOFTCAP, True
         )
 
-    out += level * out_level + token[:, None] * out_token
-    store_result(
-        out + heads[:, None] * out_head + columns[None, :],
-        lse + level * lse_level + token * lse_token + heads,
-        state,
-        is_element,
-        is_row,
-    )
+    result, result_lse = normalized(state)
+    target = token
+    if IS_PARTIAL:
+        partial = tl.load(merges + 2 * token, mask=query < count, other=0) + tl.load(items + 6)
+        target = partial.to(tl.int64)
+        tl.store(lse + target * lse_token + heads, result_lse, mask=is_row)
+    element = target[:, None] * out_token + heads[:, None] * out_head + columns[None, :]
+    tl.store(out + element, result.to(out.dtype.element_ty), mask=is_element)
 
 
 def queries_per_tile(num_tokens: int, group: int, dtype: torch.dtype) -> int:
@@ -170,12 +159,13 @@ def attend_extend(
     items: ExtendItems,
     out: Tensor,
     lse: Tensor,
+    merges: Tensor | None,
     scale: float,
     softcap: float | None = None,
 ) -> None:
-    """Write the attention output of each item: q [tokens, heads, dim] over kv [2, kv_heads,
-    slots, dim] into out [levels, tokens, heads, dim], and the base-2 log-sum-exp of the scores into
-    lse [levels, tokens, heads] (float32), each item into its own level."""
+    """Write the attention output of each item: q [tokens, heads, dim] over kv [2, kv_heads, slots,
+    dim] into out [tokens, heads, dim]; with merges [tokens, 2], as in `merge`, into partial results
+    [n, heads, dim], and the base-2 log-sum-exps of the scores into lse [n, heads] (float32)."""
     num_heads, dim = q.shape[1:]
     num_kv_heads = kv.shape[1]
     group = num_heads // num_kv_heads
@@ -185,12 +175,11 @@ def attend_extend(
     launch = Launch(num_warps=8 if is_wide else 4, num_stages=2)
     launch(
         _attend_extend,
-        (len(items.tile_items), num_kv_heads),
-        *(q, kv, out, lse, items.tokens, items.slots, items.token_firsts, items.slot_firsts),
-        *(items.num_tokens, items.num_keys, items.causal_len, items.levels),
-        *(items.tile_items, items.tile_queries, scale, softcap or 1.0, items.window),
+        (len(items.tiles), num_kv_heads),
+        *(q, kv, out, lse, items.tokens, items.items, items.tiles, items.slots),
+        *(items.items if merges is None else merges, scale, softcap or 1.0, items.window),
         *(q.stride(0), q.stride(1), kv.stride(0), kv.stride(1), kv.stride(2)),
-        *(out.stride(0), out.stride(1), out.stride(2), lse.stride(0), lse.stride(1)),
+        *(out.stride(0), out.stride(1), lse.stride(0), items.slots.stride(0)),
         GROUP=group,
         HEADS=heads,
         ROWS=rows,
@@ -199,5 +188,6 @@ def attend_extend(
         WIDTH=max(16, power_of_two(dim)),
         HAS_SOFTCAP=softcap is not None,
         HAS_WINDOW=items.window > 0,
+        IS_PARTIAL=merges is not None,
         IS_UPCAST=is_upcast(q),
     )

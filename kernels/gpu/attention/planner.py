@@ -3,40 +3,86 @@ prefixes, as the arrays that kernels read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from ...interface import Ints, Past
-from ...sharing import Run, find_runs
+from ...sharing import find_runs
 from .decode import KEYS, DecodeItems
 from .extend import ExtendItems, queries_per_tile
 
-MAX_SPLITS = 32
-LEVEL_ROWS = 8192  # partial results of tokens that the buffer holds
-MIN_SPLIT_KEYS = 256  # least keys of a shared root for each program
+ROOT_READS = 8  # shared prefixes, one behind the other, that a token reads on average at most
+MIN_ROOT_KEYS = 256  # least keys of a shared prefix for each program
+MAX_EXTENDS = 128  # sequences of several new tokens in a recorded step
+EXTEND_TOKENS = 16  # of such a sequence, about: what tiles of recorded steps are for
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a step's kernels read. levels: partial results of a token to merge."""
+    """What a step's kernels read. merges: as in `merge`, of num_partials results in all."""
 
     decodes: DecodeItems | None
-    extends: ExtendItems | None
     roots: ExtendItems | None
-    levels: int
+    extends: ExtendItems | None
+    merges: Tensor
+    num_partials: int
+
+
+class WorkItems(NamedTuple):
+    """Queries over keys, as `ExtendItems` lists them."""
+
+    tile: int
+    tokens: Ints
+    items: Ints
+    tiles: Ints
+
+    @classmethod
+    def of(cls, tile: int, tokens: Ints, items: Ints) -> WorkItems:
+        """Cut items into tiles of queries."""
+        counts = -(-items[:, 1] // tile)
+        which = np.repeat(np.arange(len(items)), counts)
+        before = np.repeat(np.cumsum(counts) - counts, counts)
+        return cls(tile, tokens, items, _table(which, (np.arange(len(which)) - before) * tile))
+
+    @property
+    def arrays(self) -> tuple[Ints, Ints, Ints]:
+        """Tokens, items and tiles."""
+        return self.tokens, self.items, self.tiles
 
 
 @dataclass(frozen=True, slots=True)
-class WorkItem:
-    """Queries over keys, as `ExtendItems` lists them."""
+class StepItems:
+    """The work of a step, in arrays as `DecodeItems`, `ExtendItems` and `Plan` have them.
+    num_partials: how many partial results there are to merge."""
 
-    tokens: Ints
-    slots: Ints
-    causal_len: int
-    level: int
+    decodes: Ints
+    extends: WorkItems
+    roots: WorkItems
+    merges: Ints
+    num_partials: int
+
+    @property
+    def has_roots(self) -> bool:
+        """Whether sequences share a prefix that is read once."""
+        return len(self.roots.items) > 0
+
+
+class Capacity(NamedTuple):
+    """How much of everything a step of some size may have. fill: items that fill the device."""
+
+    decodes: int
+    root_tokens: int
+    root_items: int
+    root_tiles: int
+    partials: int
+    extends: int
+    extend_tiles: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,95 +94,137 @@ class Planner:
     group: int
     num_programs: int
 
-    def splits(self, count: int, longest: int | None = None, num_tokens: int = 1) -> int:
-        """How many programs share the keys of each of `count` decode tokens (split-KV) in a step of
-        `num_tokens`; at most one for each block of `longest` keys."""
-        if not count:
-            return 1
-        most = min(MAX_SPLITS, LEVEL_ROWS // num_tokens)
-        wanted = min(-(-self.num_programs // (count * self.num_kv_heads)), most)
-        blocks = wanted if longest is None else -(-longest // KEYS)
-        return max(min(wanted, blocks), 1)
+    def capacity(self, num_tokens: int) -> Capacity:
+        """What suffices for every step of so many tokens, but for extends, and for roots beyond
+        `ROOT_READS` of a token: what these would be is read token by token."""
+        fill = self._fill()
+        num_reads = ROOT_READS * num_tokens
+        num_extends = min(num_tokens // 2, MAX_EXTENDS)
+        return Capacity(
+            decodes=fill + num_tokens,
+            root_tokens=num_reads,
+            root_items=fill + num_tokens,
+            root_tiles=fill + num_tokens,
+            partials=fill * (1 + self.tile(num_tokens)) + num_tokens + num_reads,
+            extends=num_extends,
+            extend_tiles=num_tokens // self.extend_tile() + num_extends,
+        )
 
     def tile(self, num_tokens: int) -> int:
         """Queries in a tile for work items of up to `num_tokens` queries."""
         return queries_per_tile(max(num_tokens, 1), self.group, self.dtype)
 
-    def roots(
-        self, past: Past, decode_rows: Ints, firsts: Ints, offsets: Ints, splits: int
-    ) -> list[WorkItem]:
-        """Prefixes that several decode tokens share, each read once, split over programs; moves the
-        tokens' offsets past them. Sequences whose window does not reach their start share none."""
-        items: list[WorkItem] = []
-        levels = np.full(len(past.rows), splits)
+    def extend_tile(self) -> int:
+        """The same in recorded steps."""
+        return self.tile(EXTEND_TOKENS)
+
+    def items(
+        self, past: Past, window: int | None, root_tile: int = 0, extend_tile: int = 0
+    ) -> StepItems:
+        """The work of a step. root_tile, extend_tile: queries in a tile; 0: by how many there
+        are."""
+        firsts = ints(np.cumsum(past.lens) - past.lens)
+        decode_rows, extend_rows = (
+            ints(np.flatnonzero(it)) for it in (past.lens == 1, past.lens > 1)
+        )
+        offsets = np.zeros(len(past.rows), np.int32)
+        if window is not None:  # the first key that the last new token of a sequence sees
+            offsets = ints(np.maximum(past.starts + past.lens - window, 0))
+        root_tile = root_tile or self.tile(len(decode_rows))
+        roots, num_pieces = self._roots(past, decode_rows, firsts, offsets, root_tile)
+        starts, ends = offsets[decode_rows], past.starts[decode_rows] + 1
+        split_len = self._decode_split(ends - starts)
+        counts = -(-(ends - starts) // split_len)
+        totals = counts + num_pieces[decode_rows]
+        totals[totals == 1] = 0  # needs no merge
+        partials = np.cumsum(totals) - totals
+        merges = np.zeros((len(past.lens), 2), np.int32)
+        merges[decode_rows] = np.stack([partials, totals], 1)
+        which = np.repeat(np.arange(len(counts)), counts)
+        split = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
+        begin = starts[which] + split * split_len
+        target = partials[which] + num_pieces[decode_rows][which] + split
+        return StepItems(
+            _table(
+                firsts[decode_rows][which],
+                past.rows[decode_rows][which],
+                begin,
+                np.minimum(begin + split_len, ends[which]),
+                np.where(totals[which] > 0, target, -1),
+            ),
+            self._extends(past, extend_rows, firsts, extend_tile),
+            roots,
+            np.repeat(merges, past.lens, 0) if len(extend_rows) else merges,
+            int(totals.sum()),
+        )
+
+    def _fill(self) -> int:
+        """Work items that fill the device, each of which is a program for each head of keys."""
+        return max(self.num_programs // self.num_kv_heads, 1)
+
+    def _decode_split(self, lens: Ints) -> int:
+        """How many keys of a sequence one program reads (split-KV), so that programs have about
+        the same number and fill the device."""
+        wanted = -(-int(lens.sum()) // self._fill())
+        return max(-(-wanted // KEYS), 1) * KEYS
+
+    def _extends(self, past: Past, rows: Ints, firsts: Ints, tile: int) -> WorkItems:
+        """The new tokens of sequences that have several, each over all that it reads."""
+        counts = past.lens[rows]
+        tile = tile or self.tile(int(counts.max(initial=1)))
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        none = np.zeros(len(rows), np.int32)
+        items = _table(
+            np.cumsum(counts) - counts,
+            counts,
+            past.rows[rows],
+            none,
+            past.starts[rows] + counts,
+            counts,
+            none,
+        )
+        return WorkItems.of(tile, ints(np.repeat(firsts[rows], counts) + within), items)
+
+    def _roots(
+        self, past: Past, decode_rows: Ints, firsts: Ints, offsets: Ints, tile: int
+    ) -> tuple[WorkItems, Ints]:
+        """Prefixes that several decode tokens share, each read once, split over programs, and how
+        many pieces the token of each sequence [S] reads; moves its offset past them. Sequences
+        whose window does not reach their start share none."""
+        num_pieces = np.zeros(len(past.rows), np.int32)
         starts = np.where(offsets[decode_rows] > 0, 0, past.starts[decode_rows])
         some = Past(past.table, past.rows[decode_rows], starts, past.lens[decode_rows])
+        capacity = self.capacity(len(past.lens))
+        runs, num_tokens, num_tiles, work = [], 0, 0, 0
         for run in find_runs(some, np.ones(len(decode_rows), bool)):
             members = decode_rows[list(run.sequences)]
+            tiles = -(-len(members) // tile)
+            is_room = num_tokens + len(members) <= capacity.root_tokens
+            if not is_room or num_tiles + tiles > len(past.lens) or offsets[members[0]] < run.start:
+                continue
             offsets[members] = run.end
-            tokens, level = firsts[members], int(levels[members].max())
-            key_splits = np.array_split(run.slots, self._num_splits(run))
-            items += [WorkItem(tokens, keys, 0, level + i) for i, keys in enumerate(key_splits)]
-            levels[members] = level + len(key_splits)
-        return items
-
-    def _num_splits(self, run: Run) -> int:
-        """Over how many programs the keys of a root are split."""
-        programs = -(-len(run.sequences) // self.tile(len(run.sequences))) * self.num_kv_heads
-        wanted = -(-self.num_programs // programs)
-        return max(min(wanted, len(run.slots) // MIN_SPLIT_KEYS, MAX_SPLITS), 1)
-
-
-def first_visible(past: Past, window: int | None) -> Ints:
-    """[S] the first key that the last new token of each sequence sees."""
-    if window is None:
-        return np.zeros(len(past.rows), np.int32)
-    return ints(np.maximum(past.starts + past.lens - window, 0))
-
-
-def extend_item(past: Past, s: int, first: int) -> WorkItem:
-    """The new tokens of a sequence, from index `first` of the batch on, over all that it reads."""
-    start, length = int(past.starts[s]), int(past.lens[s])
-    slots = past.table[past.rows[s], : start + length]
-    return WorkItem(np.arange(first, first + length, dtype=np.int32), slots, length, 0)
+            runs.append((members, run.start, run.end))
+            num_tokens, num_tiles = num_tokens + len(members), num_tiles + tiles
+            work += tiles * (run.end - run.start)
+        piece_len = max(MIN_ROOT_KEYS, -(-work // self._fill()))
+        items, at = [], 0
+        for members, start, end in runs:
+            level, row = int(num_pieces[members[0]]), int(past.rows[members[0]])
+            begins = range(start, end, piece_len)
+            for begin in begins:
+                size = min(piece_len, end - begin)
+                items.append((at, len(members), row, begin, size, 0, level))
+                level += 1
+            num_pieces[members] = level
+            at += len(members)
+        found = np.array(items, np.int32).reshape(-1, 7)
+        tokens = concatenated([firsts[members] for members, _, _ in runs])
+        return WorkItems.of(tile, tokens, found), num_pieces
 
 
-def decode_arrays(
-    past: Past, decode_rows: Ints, firsts: Ints, offsets: Ints, at: int = 0
-) -> list[Ints]:
-    """The arrays of `DecodeItems`, in its order; their slots begin at `at`."""
-    starts, ends = offsets[decode_rows], past.starts[decode_rows] + 1
-    spans = zip(past.rows[decode_rows].tolist(), starts.tolist(), ends.tolist(), strict=True)
-    slots = concatenated([past.table[row, start:end] for row, start, end in spans])
-    lens = ends - starts
-    return [
-        ints(firsts[decode_rows]),
-        ints(at + np.cumsum(lens) - lens - starts),
-        starts,
-        ends,
-        slots,
-    ]
-
-
-def extend_arrays(items: Sequence[WorkItem], tile: int, at: int = 0) -> list[Ints]:
-    """The arrays of `ExtendItems`, in its order; their slots begin at `at`."""
-    num_tokens = ints(len(item.tokens) for item in items)
-    num_keys = ints(len(item.slots) for item in items)
-    tiles = -(-num_tokens // tile)
-    work = np.repeat(np.arange(len(items)), tiles)
-    before = np.repeat(np.cumsum(tiles) - tiles, tiles)
-    return [
-        concatenated([item.tokens for item in items]),
-        concatenated([item.slots for item in items]),
-        ints(np.cumsum(num_tokens) - num_tokens),
-        ints(at + np.cumsum(num_keys) - num_keys),
-        num_tokens,
-        num_keys,
-        ints(item.causal_len for item in items),
-        ints(item.level for item in items),
-        ints(work),
-        ints((np.arange(len(work)) - before) * tile),
-    ]
+def _table(*columns: npt.NDArray[Any]) -> Ints:
+    found: Ints = np.stack(columns, 1).astype(np.int32, copy=False)
+    return found
 
 
 def ints(numbers: Iterable[int] | Ints) -> Ints:
@@ -146,6 +234,6 @@ def ints(numbers: Iterable[int] | Ints) -> Ints:
     return found
 
 
-def concatenated(arrays: Sequence[Ints]) -> Ints:
+def concatenated(arrays: list[Ints]) -> Ints:
     """One behind the other; of none, an empty one."""
     return np.concatenate(arrays).astype(np.int32, copy=False) if arrays else ints([])

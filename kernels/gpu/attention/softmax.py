@@ -48,11 +48,11 @@ def online_softmax_step(
 
 
 @triton.jit
-def store_result(out, lse, state, is_element, is_row):
-    """Write the results of queries to addresses out [rows, width], and the base-2 log-sum-exps of
-    their scores to lse [rows]; state as in `online_softmax_step`."""
+def normalized(state):
+    """What the online softmax comes to: the weighted mean of the values [rows, width], and the
+    base-2 log-sum-exps of the scores [rows]; -inf for a query that saw no key."""
     row_max, row_sum, acc = state
     is_empty = row_sum == 0.0
     total = tl.where(is_empty, 1.0, row_sum)
-    tl.store(out, (acc / total[:, None]).to(out.dtype.element_ty), mask=is_element)
-    tl.store(lse, tl.where(is_empty, -float("inf"), row_max + tl.log2(total)), mask=is_row)
+    lse = tl.where(is_empty, -float("inf"), row_max + tl.log2(total))
+    return acc / total[:, None], lse

@@ -1,110 +1,84 @@
-"""Plans in a fixed buffer, for CUDA graphs: decode tokens only, padded to one size, and some shared
-roots."""
+"""Plans in a fixed buffer, for CUDA graphs: padded to so many tokens, with room for shared prefixes
+and extends where these are wanted."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from torch import Tensor
 
-from ...interface import Ints, Past
+from ...interface import Ints, Past, StepShape
+from ..slot_table import SlotTable
 from ..upload import ALIGNMENT
 from .decode import DecodeItems
 from .extend import ExtendItems
-from .planner import (
-    Plan,
-    Planner,
-    WorkItem,
-    concatenated,
-    decode_arrays,
-    extend_arrays,
-    first_visible,
-)
+from .planner import Plan, Planner, StepItems
 
-ROOT_ITEMS = 64  # work items of shared roots
-ROOT_TILES = 128  # tiles of queries over these
-ROOT_LEVELS = 32  # most of these that one token reads
-ROOT_READS = 8  # of these that a token reads on average
-
-
-@dataclass(frozen=True, slots=True)
-class StepItems:
-    """A decode step: shared roots, and the keys of each sequence from its offset [S] on."""
-
-    past: Past
-    offsets: Ints
-    roots: list[WorkItem]
-
-    @property
-    def has_roots(self) -> bool:
-        """Whether they share any."""
-        return bool(self.roots)
+Array = TypeVar("Array", Ints, Tensor)
 
 
 class StaticPlan:
-    """The `Static` of `GpuAttention`. Unused numbers do nothing; padding tokens read slot 0."""
+    """The `Static` of `GpuAttention`. Work items that are not used do nothing; tokens that fill the
+    step read the spare slot."""
 
-    def __init__(self, planner: Planner, size: int, has_roots: bool) -> None:
-        self._planner, self._size = planner, size
-        self._splits = planner.splits(size)
-        self._tile = planner.tile(size)
-        lens = [size] * 4
-        if has_roots:
-            lens += [ROOT_READS * size, *[ROOT_ITEMS + 1] * 6, *[ROOT_TILES] * 2]
-        self._lens, self._has_roots = lens, has_roots
-        self._starts = np.cumsum([0, *(-(-n // ALIGNMENT) * ALIGNMENT for n in lens)]).tolist()
+    def __init__(
+        self, planner: Planner, table: SlotTable, shape: StepShape, window: int | None
+    ) -> None:
+        self._planner, self._table, self._shape, self._window = planner, table, shape, window
+        self._root_tile, self._extend_tile = planner.tile(shape.num_tokens), planner.extend_tile()
+        self._capacity = most = planner.capacity(shape.num_tokens)
+        self._shapes: list[tuple[int, ...]] = [(most.decodes, 5), (shape.num_tokens, 2)]
+        if shape.has_roots:  # one item more, always empty, to which tiles that are not used belong
+            self._shapes += [(most.root_tokens,), (most.root_items + 1, 7), (most.root_tiles, 2)]
+        if shape.has_extends:
+            self._shapes += [(shape.num_tokens,), (most.extends + 1, 7), (most.extend_tiles, 2)]
+        sizes = [-(-int(np.prod(it)) // ALIGNMENT) * ALIGNMENT for it in self._shapes]
+        self._starts = np.cumsum([0, *sizes]).tolist()
 
     @property
     def num_numbers(self) -> int:
         """As `Static.num_numbers`."""
         return int(self._starts[-1])
 
-    def items(self, past: Past, window: int | None) -> StepItems:
+    def items(self, past: Past) -> StepItems | None:
         """As `Static.items`."""
-        all_rows, offsets = np.arange(len(past.rows), dtype=np.int32), first_visible(past, window)
-        roots = self._planner.roots(past, all_rows, all_rows, offsets, self._splits)
-        return StepItems(past, offsets, roots)
+        found = self._planner.items(past, self._window, self._root_tile, self._extend_tile)
+        most, extends = self._capacity, found.extends
+        is_room = len(extends.items) <= most.extends and len(extends.tiles) <= most.extend_tiles
+        return found if is_room else None
 
-    def write(self, items: StepItems, numbers: Ints, at: int) -> Ints | None:
+    def write(self, items: StepItems, numbers: Ints) -> None:
         """As `Static.write`."""
-        roots = extend_arrays(items.roots, self._tile, at)
-        if not self._fits(items, roots):
-            return None
-        all_rows = np.arange(len(items.past.rows), dtype=np.int32)
-        own = decode_arrays(items.past, all_rows, all_rows, items.offsets, at + len(roots[1]))
-        arrays = [*own[:4], roots[0], *roots[2:]]
-        if self._has_roots:  # unused tiles belong to an item that is always empty
-            work = self._starts[11]
-            numbers[work : work + ROOT_TILES] = ROOT_ITEMS
-        for array, start in zip(arrays, self._starts, strict=False):
-            numbers[start : start + len(array)] = array
-        spare = slice(len(all_rows), self._size)
-        numbers[: self._size][spare] = np.arange(self._size)[spare]
-        numbers[self._starts[3] :][spare] = 1  # bases and firsts are 0: slot 0
-        return concatenated([roots[1], own[4]])
+        (decodes, merges), *groups = self._views(numbers)
+        num_items, num_real = len(items.decodes), len(items.merges)
+        decodes[:num_items] = items.decodes
+        merges[:num_real] = items.merges
+        padding = decodes[num_items : num_items + len(merges) - num_real]
+        padding[:] = 0, len(self._table.slots) - 1, 0, 1, -1
+        padding[:, 0] = np.arange(num_real, len(merges))
+        works = [items.roots] * self._shape.has_roots + [items.extends] * self._shape.has_extends
+        for group, work in zip(groups, works, strict=True):
+            group[2][:, 0] = len(group[1]) - 1
+            for view, array in zip(group, work.arrays, strict=True):
+                view[: len(array)] = array
 
-    def plan(self, numbers: Tensor, slots: Tensor) -> Plan:
+    def plan(self, numbers: Tensor) -> Plan:
         """As `Static.plan`."""
-        views = [
-            numbers[start : start + length]
-            for start, length in zip(self._starts, self._lens, strict=False)
-        ]
-        tokens, bases, firsts, ends, *rest = views
-        decodes = DecodeItems(self._splits, tokens, bases, firsts, ends, slots)
-        if not self._has_roots:
-            return Plan(decodes, None, None, self._splits)
-        roots = ExtendItems(self._tile, 0, rest[0], slots, *rest[1:])
-        return Plan(decodes, None, roots, self._splits + ROOT_LEVELS)
+        slots, shape = self._table.slots, self._shape
+        (decodes, merges), *groups = self._views(numbers)
+        roots = ExtendItems(self._root_tile, 0, slots, *groups[0]) if shape.has_roots else None
+        extends = None
+        if shape.has_extends:
+            window = self._window or 0
+            extends = ExtendItems(self._extend_tile, window, slots, *groups[-1])
+        num_partials = self._capacity.partials
+        return Plan(DecodeItems(decodes, slots), roots, extends, merges, num_partials)
 
-    def _fits(self, step: StepItems, roots: list[Ints]) -> bool:
-        if not step.roots:
-            return True
-        levels = 1 + max(item.level for item in step.roots) - self._splits
-        tokens, items, tiles = len(roots[0]), len(step.roots), len(roots[-1])
-        return self._has_roots and (
-            tokens <= ROOT_READS * self._size
-            and items <= ROOT_ITEMS
-            and tiles <= ROOT_TILES
-            and levels <= ROOT_LEVELS
-        )
+    def _views(self, numbers: Array) -> list[list[Array]]:
+        """The arrays of decodes and merges, of roots, and of extends, as far as there are any."""
+        views: list[Array] = [
+            numbers[start : start + int(np.prod(shape))].reshape(shape)
+            for shape, start in zip(self._shapes, self._starts, strict=False)
+        ]
+        return [views[:2]] + [views[at : at + 3] for at in range(2, len(views), 3)]

@@ -133,14 +133,15 @@ class Placement:
 
     seed: int = 0
     context_len: int = CONTEXT_LEN
+    num_rows: int = 16
     ids: list[list[int]] = field(default_factory=list)
     computed: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.random = np.random.default_rng(self.seed)
         self.free = self.random.permutation(NUM_SLOTS).astype(np.int32).tolist()
-        self.table = np.full((16, self.context_len), -1, np.int32)
-        self.rows = self.random.permutation(16).astype(np.int32)
+        self.table = np.full((self.num_rows, self.context_len), -1, np.int32)
+        self.rows = self.random.permutation(self.num_rows).astype(np.int32)
 
     def add(self, ids: list[int]) -> int:
         """A new sequence, of which nothing is computed."""

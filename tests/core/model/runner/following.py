@@ -46,7 +46,7 @@ def runner_of(folder: str, ranks: Ranks, warming: Warming) -> ModelRunner:
     shapes = config.weight_shapes()
     with Checkpoint(folder, shapes, torch.float32, place, Llama.ignored_weights) as weights:
         model = Llama(config, weights, place, ranks, backend_for(place, "triton"))
-    kinds = {"attention": "triton", "sampling": "triton"}
+    kinds: dict[str, Any] = {"attention": "triton", "sampling": "triton", "extend_sizes": (6,)}
     return ModelRunner(model, NUM_SLOTS, ranks, max_running=MOST, recorder=warming, **kinds)
 
 

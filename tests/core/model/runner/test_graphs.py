@@ -21,7 +21,7 @@ from forkroot.core.api.batch import Batch, Outcome, SamplingParams
 from forkroot.core.model.model import Model
 from forkroot.core.model.parallel import Ranks
 from forkroot.core.model.pool import KVPool
-from forkroot.core.model.runner.graphs import CudaRecorder, Graphs, States, sizes_up_to
+from forkroot.core.model.runner.graphs import CudaRecorder, Graphs, sizes_up_to
 from forkroot.core.model.runner.runner import ModelRunner
 
 from ..conftest import NUM_SLOTS, MakeCheckpoint, Placement, load
@@ -31,6 +31,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 MOST = 6
 DEVICE_KINDS: dict[str, Any] = {"attention": "triton", "sampling": "triton"}
+EXTENDS = (8, 32)
 
 
 @pytest.fixture
@@ -53,9 +54,9 @@ class Counting:
     def __call__(self, run: Any) -> Any:
         self.recorded += 1
 
-        def again() -> States:
+        def again() -> None:
             self.repeated += 1
-            return run()
+            run()
 
         return again
 
@@ -67,7 +68,12 @@ class Pair:
         self.counting = Counting()
         self.plain = ModelRunner(model, NUM_SLOTS, **DEVICE_KINDS, graphs=False)
         self.recorded = ModelRunner(
-            model, NUM_SLOTS, **DEVICE_KINDS, max_running=most, recorder=self.counting
+            model,
+            NUM_SLOTS,
+            **DEVICE_KINDS,
+            max_running=most,
+            recorder=self.counting,
+            extend_sizes=EXTENDS,
         )
 
     def check(self, batch: Batch) -> Outcome:
@@ -88,6 +94,8 @@ def test_sizes_grow_in_steps_up_to_the_most() -> None:
     assert sizes_up_to(3) == (1, 2, 3)
     assert sizes_up_to(8) == (1, 2, 4, 8)
     assert sizes_up_to(30) == (1, 2, 4, 8, 16, 24, 30)
+    assert sizes_up_to(256)[9:] == (56, 64, 80, 96, 112, 128, 160, 192, 224, 256)
+    assert sizes_up_to(400)[-4:] == (256, 320, 384, 400)
 
 
 @pytest.mark.parametrize("changes", [{}, {"kind": "mistral", "sliding_window": 12}], ids=str)
@@ -99,14 +107,14 @@ def test_steps_of_any_size_are_as_if_run_alone(
     prompts = [placement.random.integers(3, 61, size).tolist() for size in (9, 1, 14, 3, 2)]
     sequences = [placement.add(prompt) for prompt in prompts]
     tokens = pair.check(placement.batch({s: len(prompts[s]) for s in sequences})).tokens.tolist()
-    assert pair.counting.repeated == 0
+    assert pair.counting.repeated == 1  # of 32 tokens
     placement.ids = [[*ids, token] for ids, token in zip(placement.ids, tokens, strict=True)]
     for some in ([0, 1, 2, 3, 4], [2], [4, 0, 3], [1, 3], [0, 1, 2, 3, 4], [3, 2, 1]):
         draw = SamplingParams(temperature=1.0, seed=3, index=len(placement.ids[0]))
         counts = dict.fromkeys(some, 1)
         found = pair.check(placement.batch(counts, draw)).tokens.tolist()
         take(placement, some, found)
-    assert (pair.counting.recorded, pair.counting.repeated) == (4, 6)
+    assert (pair.counting.recorded, pair.counting.repeated) == (5, 7)
 
 
 def test_other_steps_are_run_as_they_are(
@@ -116,9 +124,10 @@ def test_other_steps_are_run_as_they_are(
     placement = Placement(2)
     three = [placement.add([5, 6, 7, 8]) for _ in range(3)]
     pair.check(placement.batch(dict.fromkeys(three, 1)))  # too many
-    pair.check(placement.batch({0: 2, 1: 1}))  # two tokens at once
-    assert pair.counting.repeated == 0
+    found = pair.counting.repeated, pair.recorded.num_replayed, pair.recorded.num_eager
+    assert found == (0, 0, 1)
     batch = placement.batch({0: 1, 1: 1})
+    assert pair.recorded.fits_graphs(batch)
     scoring = replace(
         batch,
         sampled=np.array([1], np.int32),
@@ -155,7 +164,8 @@ def test_a_batch_may_refer_to_samples_in_flight(
     settings: dict[str, Any] = DEVICE_KINDS if is_recorded else {}
     recorder = repeating if is_recorded else None
     plain = ModelRunner(model, NUM_SLOTS, **settings)
-    runner = ModelRunner(model, NUM_SLOTS, **settings, max_running=3, recorder=recorder)
+    few = {"max_running": 3, "extend_sizes": (12,)}
+    runner = ModelRunner(model, NUM_SLOTS, **settings, **few, recorder=recorder)
     placement = Placement(6)
     prompts = [placement.random.integers(3, 61, size).tolist() for size in (4, 2, 5)]
     sequences = [placement.add(prompt) for prompt in prompts]
@@ -177,7 +187,8 @@ def test_what_fills_a_step_up_touches_the_spare_slot_only(
     make_checkpoint: MakeCheckpoint, device: torch.device
 ) -> None:
     model = load_there(make_checkpoint(**SMALL)[0], device)
-    runner = ModelRunner(model, 40, attention="triton", max_running=4, recorder=repeating)
+    few: dict[str, Any] = {"max_running": 4, "extend_sizes": (12,)}
+    runner = ModelRunner(model, 40, attention="triton", **few, recorder=repeating)
     placement = Placement(4)
     placement.free = list(range(39, -1, -1))
     sequences = [placement.add([5, 6, 7]), placement.add([8, 9, 10]), placement.add([11, 12, 13])]
@@ -201,8 +212,8 @@ def test_all_sizes_can_be_recorded_at_once(
     counting, attention = Counting(), GpuAttention(device, 1, model.dtype, 2)
     sampled_ids = torch.zeros(4, dtype=torch.int64, device=device)
     with torch.inference_mode():
-        Graphs(model, pool, attention, 4, 256, counting, sampled_ids).record_all()
-    assert (counting.recorded, counting.repeated) == (5, 0)
+        Graphs(model, pool, attention, 4, 256, counting, sampled_ids, (16, 32)).record_all()
+    assert (counting.recorded, counting.repeated) == (7, 0)
 
 
 @pytest.mark.gpu
@@ -256,7 +267,104 @@ def test_graphs_are_captured_on_one_stream_of_their_own_device(
     device = torch.device("cuda:1")
     recorder = CudaRecorder(device)
     for _ in range(3):
-        recorder(lambda: States(torch.zeros(1, 1)))
+        recorder(lambda: None)
     assert [it.device for it in made] == [device]
     assert captured == made * 3
     assert asked == [device] * 3
+
+
+def test_extends_beside_decode_tokens_and_roots_are_recorded(
+    make_checkpoint: MakeCheckpoint, device: torch.device
+) -> None:
+    pair = Pair(load_there(make_checkpoint(**SMALL)[0], device), most=15)
+    placement = Placement(8)
+    root = placement.add(placement.random.integers(3, 61, 130).tolist())
+    pair.check(placement.batch({root: 130}))
+    branches = [placement.fork(root, [5 + i, 7, 9, 11]) for i in range(12)]
+    counts = dict.fromkeys(branches[:10], 1) | {branches[10]: 4, branches[11]: 3}
+    pair.check(placement.batch(counts))  # ten decode tokens share a root, two sequences extend
+    pair.check(placement.batch({branches[0]: 3, branches[11]: 1, branches[1]: 2}))
+    assert (pair.recorded.num_replayed, pair.recorded.num_eager) == (2, 1)
+
+
+def test_extends_of_more_tokens_are_run_as_they_are(
+    make_checkpoint: MakeCheckpoint, device: torch.device
+) -> None:
+    pair = Pair(load_there(make_checkpoint(**SMALL)[0], device))
+    placement = Placement(9)
+    pair.check(placement.batch({placement.add([5] * 33): 33}))
+    assert (pair.recorded.num_replayed, pair.recorded.num_eager) == (0, 1)
+
+
+def test_a_slot_table_is_sent_again_where_a_step_failed(
+    make_checkpoint: MakeCheckpoint, device: torch.device
+) -> None:
+    model = load_there(make_checkpoint(**SMALL)[0], device)
+    plain, runner = (ModelRunner(model, NUM_SLOTS, **DEVICE_KINDS, graphs=False) for _ in range(2))
+    placement, none = Placement(10), np.empty((0, 3), np.int32)
+    sequences = [placement.add([5, 6, 7, 8, 9]), placement.add([9, 8, 7, 6, 5])]
+    first = replace(placement.batch(dict.fromkeys(sequences, 3)), changed=none)
+    with pytest.raises(IndexError):
+        runner.run(replace(first, ids=np.full(len(first.ids), 10_000)))  # no such token
+    assert runner.run(first).tokens.tolist() == plain.run(first).tokens.tolist()
+    second = replace(placement.batch(dict.fromkeys(sequences, 1)), changed=none)
+    assert runner.run(second).tokens.tolist() == plain.run(second).tokens.tolist()
+
+
+class Idle:
+    """A model that computes nothing, over a pool that is none."""
+
+    windows = (None, 4096)
+    device = torch.device("cpu")
+    has_spare, num_slots = True, 1 << 22
+
+    def hidden(self, inputs: Any, *_: Any) -> torch.Tensor:
+        return torch.zeros(len(inputs.ids), 1)
+
+    def logits(self, hidden: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        return torch.zeros(len(hidden), 1) if out is None else out
+
+
+def recording_once(run: Any) -> Any:
+    """Runs what it records, and nothing when that is repeated."""
+    run()
+    return lambda: None
+
+
+@pytest.mark.parametrize("root", [4_000, 16_000])
+@pytest.mark.parametrize("size", [4, 64, 256])
+def test_decode_steps_over_long_roots_are_replayed(root: int, size: int) -> None:
+    from forkroot.kernels.gpu.attention.attention import GpuAttention
+
+    idle: Any = Idle()
+    attention = GpuAttention(idle.device, 8, torch.bfloat16, 4, num_programs=264)
+    sampled_ids, context_len = torch.zeros(size, dtype=torch.int64), root + 400
+    sizes = size, context_len
+    graphs = Graphs(idle, idle, attention, *sizes, recording_once, sampled_ids)
+    random = np.random.default_rng(size)
+    table = np.arange(size * context_len, dtype=np.int32).reshape(size, context_len)
+    table[:, :root] = table[0, :root]  # all share this, and halves of them more
+    table[: size // 2, root : root + 300] = table[0, root : root + 300]
+    ends = root + random.integers(1, 300, size)
+    num_replayed, num_steps = 0, min(size, 40)
+    for step in range(num_steps):
+        some = np.sort(random.permutation(size)[: max(size - step, 1)]).astype(np.int32)
+        lens = np.ones(len(some), np.int32)
+        if step % 4 == 3:  # jumps, and branches that begin
+            lens[:8] = random.integers(1, 32, len(lens[:8]))
+        starts = ends[some].astype(np.int32)
+        positions = np.concatenate([np.arange(n) for n in lens]) + np.repeat(starts, lens)
+        batch = Batch(
+            ids=np.zeros(len(positions), np.int64),
+            positions=positions,
+            slots=table[np.repeat(some, lens), positions],
+            rows=some,
+            starts=starts,
+            lens=lens,
+            table=table,
+            sampled=np.cumsum(lens, dtype=np.int32) - 1,
+            sampling_params=(),
+            changed=np.empty((0, 3), np.int32),
+        )
+        num_replayed += graphs.run(batch) is not None
+    assert num_replayed == num_steps

@@ -74,7 +74,7 @@ def test_recorded_steps_of_two_ranks_give_the_tokens_of_one(
     both = RankedRunner(runner_of(folder, ranks, mine), ranks, follower)
     recorded = mine.recorded
 
-    placement = Placement(6)
+    placement = Placement(6, num_rows=2)
     prompts = [placement.random.integers(3, 61, size).tolist() for size in (4, 2)]
     sequences = [placement.add(prompt) for prompt in prompts]
     draw = SamplingParams(temperature=1.0, seed=9, logprobs=1)
@@ -96,5 +96,5 @@ def test_recorded_steps_of_two_ranks_give_the_tokens_of_one(
     found = in_flight.result()
     assert found.tokens.tolist() == expected.tokens.tolist()
     assert found.logprobs == pytest.approx(expected.logprobs, abs=1e-4)
-    assert recorded == mine.recorded == mine.repeated == 3
+    assert recorded == mine.recorded == mine.repeated == 4
     assert follower.counts() == (mine.recorded, mine.repeated)
