@@ -35,8 +35,8 @@ _EMPTY = np.uint64(0xDEADBEEF)
 
 
 class FakeRunner:
-    """Runs batches on hashes. Keeps a slot table of its own, as a device does, and asserts that what
-    batches say has changed keeps it up to date.
+    """Runs batches on hashes. Keeps a slot table of its own, as a device does, and asserts that the
+    changes which batches name keep it up to date.
 
     num_slots: of its pool. vocabulary_size: tokens are sampled from 0 .. vocabulary_size - 1.
     fails_on: a batch with this token id raises RuntimeError. broken_on: a sequence that ends in
