@@ -92,13 +92,12 @@ def _attend_decode(
             queries, of_kv, position, is_key, is_key[None, :], of_scores, state, HAS_SOFTCAP, True
         )
     result, result_lse = normalized(state)
-    element = heads[:, None] * out_head + columns[None, :]
     if target < 0:
-        result = result.to(out.dtype.element_ty)
-        tl.store(out + token * out_token + element, result, mask=is_element)
+        address = out + token * out_token + heads[:, None] * out_head + columns[None, :]
+        tl.store(address, result.to(out.dtype.element_ty), mask=is_element)
     else:
-        element = heads[:, None] * partials_head + columns[None, :]
-        tl.store(partials + target * partials_index + element, result, mask=is_element)
+        first = partials + target * partials_index
+        tl.store(first + heads[:, None] * partials_head + columns[None, :], result, mask=is_element)
         tl.store(lse + target * lse_index + heads, result_lse, mask=is_row)
 
 
