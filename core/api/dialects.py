@@ -15,10 +15,7 @@ from ..common.suggestions import closest, did_you_mean
 
 TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 _PYTHON_TYPES: Mapping[str, str] = MappingProxyType(
-    {
-        **{"dict": "object", "list": "array", "str": "string", "float": "number"},
-        **{"int": "integer", "bool": "boolean", "None": "null"},
-    }
+    dict(zip(("dict", "list", "str", "float", "int", "bool", "None"), TYPES, strict=True))
 )
 DRAFTS: Mapping[str, int] = MappingProxyType(
     {
