@@ -1,7 +1,8 @@
-"""forkroot: language model programs that share what they have in common.
+"""Run programs that call a language model many times, and compute the prefixes they share once.
 
-The light face: importing it loads the standard library only. `connect` gives a runtime; the native
-language (`function`, `gen`, `select`, `fork`, ...) runs on any runtime.
+`connect` starts a runtime for a model, or connects to a server. Programs are written in the native
+language (`function`, `gen`, `select` and roles), or send calls (`Call`) to the runtime. Importing
+this package loads only the standard library; each name is loaded when it is first used.
 """
 
 from __future__ import annotations

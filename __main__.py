@@ -26,7 +26,15 @@ from rich.text import Text
 
 from . import __version__
 from .adapters.common.surrogates import check_text
-from .adapters.connection import check_name, connect, introduce_embedded, is_known, is_url, located
+from .adapters.connection import (
+    check_name,
+    check_settings,
+    connect,
+    introduce_embedded,
+    is_known,
+    is_url,
+    located,
+)
 from .adapters.http.bench.options import add_bench_options
 from .adapters.http.options import add_serve_options
 from .adapters.plugin_table import add_plugins_options
@@ -75,6 +83,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if "dummy" in options:
             settle_model(options)
+            check_settings(options.model, read_settings(options.set))
         return int(options.run(options))
     except (ForkrootError, OSError) as error:
         if isinstance(error, BrokenPipeError):  # the reader, as `head`, has seen enough
@@ -210,18 +219,22 @@ def serve(options: argparse.Namespace) -> int:
     from .adapters.http.serve import serve as serve_http
     from .adapters.http.server.runtime import Limits, Runtime
     from .adapters.http.server.settings import Settings, tokenizer_info
+    from .core.model.keys import Keys
     from .core.process.supervisor import RestartingBackend
 
     check_name(options.model)
+    if is_known(options.model):
+        Keys.read(model_folder(options.model) / "config.json")
     is_restarted = options.on_engine_death == "restart"
     if is_restarted and options.in_process:
         raise InvalidCall("on_engine_death", "restart", "exit, with --in-process")
-    check_address(options.host, options.port)  # before a model is loaded, which may take minutes
+    keys = [*options.api_key, *os.environ.get("FORKROOT_API_KEYS", "").split()]
+    settings = Settings(tuple(keys), tuple(options.admin_key), options.share_cache)
+    check_address(options.host, options.port)  # a download or a load may take minutes
     _locate(options)
     folder = model_folder(options.model) if is_known(options.model) else None
-    keys = [*options.api_key, *os.environ.get("FORKROOT_API_KEYS", "").split()]
-    info = tokenizer_info(folder) if folder is not None else {}
-    settings = Settings(tuple(keys), tuple(options.admin_key), options.share_cache, info)
+    if folder is not None:
+        settings = replace(settings, tokenizer_info=tokenizer_info(folder))
     limits = Limits(max_streams=options.max_streams, drain=options.drain)
     own_name = options.model if options.dummy or folder is None else model_name(folder)
     names = tuple(options.served_name or [own_name])

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex
 from weakref import WeakValueDictionary
 
+from ..core.api.config import EngineConfig
 from ..core.api.keywords import ENGINE_SETTINGS, KeywordOwner, suggestion_for
 from ..core.api.owner import NonCopyable
 from ..core.api.protocol import (
@@ -171,6 +172,16 @@ def check_name(model: str | Path) -> None:
     is_possible = is_known(model) or is_url(model) or is_hub_model(model)
     if not is_possible and not registry().loads_models:
         raise unknown_model(model, _OTHERS)
+
+
+def check_settings(model: str | Path, settings: Mapping[str, Any]) -> None:
+    """Raise InvalidCall for a setting that an engine of ours refuses, before anything is started.
+    Settings of servers and of models that a plugin may load are not checked."""
+    from .registry import registry
+
+    if is_known(model) or not (is_url(model) or registry().loads_models):
+        engine = {name: settings[name] for name in settings if name not in ("process", "revision")}
+        EngineConfig.from_settings(registry().resolved(engine))
 
 
 def located(model: str | Path, revision: str | None = None) -> str | Path:

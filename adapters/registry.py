@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from itertools import chain, count
-from types import MappingProxyType
 from typing import Any
 
 import pluggy
 
+from ..core.api.config import PARTS
 from ..core.api.protocol import Backend, ForkrootError, InvalidCall
+from ..core.common.suggestions import did_you_mean
 from . import hookspecs
 from .hookspecs import GROUP
 
@@ -28,13 +29,6 @@ _PACKAGE = __name__.rpartition(".")[0]
 BUILT_IN = tuple(
     EntryPoint(name, f"{_PACKAGE}.builtin:{name}", GROUP)
     for name in ("native", "http", "dspy", "langchain", "guidance")
-)
-OWN_PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "attention": ("auto", "triton", "flashinfer", "plain", "cpu"),
-        "constraint": ("auto",),
-        "sampling": ("auto", "triton", "flashinfer", "plain"),
-    }
 )
 
 
@@ -120,7 +114,7 @@ class Registry:
         their factories: other processes find them by these. Raises InvalidCall for a name that is
         nobody's, or is not available here."""
         found = dict(settings)
-        for kind, own in OWN_PARTS.items():
+        for kind, own in PARTS.items():
             name = found.get(kind)
             if isinstance(name, str) and name not in own and ":" not in name:
                 found[kind] = self._part(kind, name, own).factory
@@ -134,7 +128,8 @@ class Registry:
             if part.kind == kind and self._is_available(plugin, part)
         }
         if name not in here:
-            raise InvalidCall(kind, name, ", ".join((*own, *here)))
+            known = (*own, *here)
+            raise InvalidCall(kind, name, ", ".join(known) + did_you_mean(name, known))
         return here[name]
 
     def _is_available(self, plugin: Plugin, part: Part) -> bool:
@@ -215,9 +210,9 @@ class Registry:
 
     def _part_of(self, entry: Plugin) -> hookspecs.RegisterBackend:
         def register(kind: str, name: str, factory: str, available: Callable[[], bool]) -> None:
-            if kind not in OWN_PARTS:
-                raise ValueError(f"invalid kind={kind!r}: expected {', '.join(OWN_PARTS)}")
-            if ":" in name or name in (*OWN_PARTS[kind], *(p.name for p in self.parts(kind))):
+            if kind not in PARTS:
+                raise ValueError(f"invalid kind={kind!r}: expected {', '.join(PARTS)}")
+            if ":" in name or name in (*PARTS[kind], *(p.name for p in self.parts(kind))):
                 raise ValueError(f"the {kind} {name!r} is registered already or has a colon")
             _check_factory_path(factory)
             entry.parts.append(Part(kind, name, factory, available))

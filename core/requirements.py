@@ -20,7 +20,7 @@ from .api.config import EngineConfig
 from .api.protocol import InvalidModel
 from .local import available_memory, fitted
 from .model.checkpoint.load import Described, describe
-from .model.checkpoint.memory import weight_bytes
+from .model.checkpoint.memory import number_bytes, weight_bytes
 from .model.checkpoint.speed import CONTEXT, estimate, measure
 from .model.hub.client import Hub
 from .model.hub.fetch import Preview, explained, preview
@@ -127,7 +127,7 @@ def _sizes(source: Source, model: Described, config: EngineConfig) -> Iterator[F
     text = f"{count:,}" + (f", of which a token uses {active:,}" if active != count else "")
     yield Fact("parameters", text, {"parameters": count, "active_parameters": active})
     weights = {dtype: count * size for dtype, size in DTYPE_BYTES.items()}
-    label = "weights" if config.ranks == 1 else f"weights of {config.ranks} ranks"
+    label = "weights by dtype" if config.ranks == 1 else f"weights of {config.ranks} ranks"
     yield Fact(label, by_dtype(weights), {"weight_bytes": weights})
 
 
@@ -147,13 +147,23 @@ def _on_this_machine(model: Described, fit: EngineConfig) -> Iterator[Fact]:
     needed = weight_bytes(model, fit.dtype, fit.device)
     text = f"{fit.num_slots:,}, for running and cached sequences: {in_bytes(size)}"
     yield Fact("KV tokens here", text, {"num_slots": fit.num_slots, "kv_pool_bytes": size})
-    text = f"{in_bytes(needed)} of weights and {in_bytes(size)} of KV"
+    text = f"{in_bytes(needed)} of weights{_as_held(model, fit)} and {in_bytes(size)} of KV"
     yield Fact("takes here", text, {"loaded_weight_bytes": needed})
     if fit.device == "cpu" and needed > free:
         half = weight_bytes(model, "bfloat16", fit.device)
         hint = f"; with --set dtype=bfloat16 they take {in_bytes(half)}" if half <= free else ""
         text = f"the weights take {in_bytes(needed)} in {fit.dtype}; free here: {in_bytes(free)}"
         raise InvalidModel(f"{text}{hint}")
+
+
+def _as_held(model: Described, fit: EngineConfig) -> str:
+    """Why the loaded weights take another size than all numbers in the dtype that they are run in;
+    "" where they take that size."""
+    if number_bytes(model, fit.dtype, fit.device) != DTYPE_BYTES[fit.dtype]:
+        return f" (matrices in {model.dtype} as stored, embeddings in {fit.dtype})"
+    if weight_bytes(model, fit.dtype, fit.device) > model.num_parameters() * DTYPE_BYTES[fit.dtype]:
+        return " (embeddings twice: as a table and as the output matrix)"
+    return ""
 
 
 def _speed(source: Source, model: Described, fit: EngineConfig) -> Fact:

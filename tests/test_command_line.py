@@ -134,6 +134,27 @@ def test_check_describes_a_dummy_without_making_it(
     assert "trial run" not in out
 
 
+def test_check_says_in_which_dtypes_loaded_weights_are_held(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def printed(*given: str) -> str:
+        main(["check", *given, "--set", "num_slots=2000"])
+        return " ".join(capsys.readouterr().out.split())
+
+    sizes = "weights by dtype 14.3 MiB (float32), 7.2 MiB (bfloat16, float16)"
+    out = printed()
+    assert sizes in out
+    held = "11.2 MiB of weights (matrices in bfloat16 as stored, embeddings in float32) and "
+    assert f"takes here {held}" in out
+    out = printed("--set", "dtype=bfloat16")
+    assert sizes in out
+    held = "9.2 MiB of weights (embeddings twice: as a table and as the output matrix) and "
+    assert f"takes here {held}" in out
+    assert "takes here 12.6 GiB of weights and " in printed(
+        "--dummy", "llama-2-7b", "--set", "dtype=bfloat16"
+    )
+
+
 def test_check_reports_over_how_many_ranks_a_model_can_be_split(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -181,9 +202,9 @@ def test_a_model_that_is_not_there_is_one_line_on_stderr(
 def test_an_unknown_setting_is_named_with_what_is_allowed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["chat", "--set", "speed=11"]) == 2
+    assert main(["chat", "--set", "colour=11"]) == 2
     printed = capsys.readouterr().err
-    assert "invalid speed=11" in printed
+    assert "invalid colour=11" in printed
     assert "chunk_tokens" in printed
     assert "connect: process, revision (see docs/settings.md)" in printed
 
@@ -203,6 +224,18 @@ def test_an_unknown_setting_gets_similar_names_and_those_that_share_a_part_with_
     assert main(["chat", "--set", setting]) == 2
     err = capsys.readouterr().err
     assert err.endswith(f"(see docs/settings.md); did you mean {suggested}?\n")
+
+
+@pytest.mark.parametrize("command", ["chat", "demo", "check", "serve"])
+def test_settings_are_checked_before_a_hub_model_is_asked_for(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("forkroot.__main__.located", None)
+    monkeypatch.setattr("forkroot.core.requirements.find", None)
+    port = ["--port", "0"] if command == "serve" else []
+    assert main([command, "org/name", *port, "--set", "max_runing=4"]) == 2
+    expected = "invalid max_runing=4: expected a setting of the engine (see docs/settings.md)"
+    assert capsys.readouterr().err == f"forkroot: {expected}; did you mean max_running?\n"
 
 
 def test_a_system_text_that_is_invalid_is_refused_before_a_model_is_loaded(

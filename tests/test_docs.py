@@ -33,6 +33,8 @@ PAGES = [
     "README.md",
     *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")),
 ]
+TEXTS = [*PAGES, "CHANGELOG.md", "CONTRIBUTING.md", "models/tiny/EVAL.md"]
+OURS = "(?:adapters|benchmarks|core|docs|examples|kernels|models|tests)"
 NOTEBOOKS = sorted((ROOT / "docs/notebooks").glob("*.ipynb"))
 URL = "http://127.0.0.1:30000"
 FRAMEWORKS = ("dspy", "guidance", "langchain_core", "openai")
@@ -144,7 +146,7 @@ def texts(answer: dict[str, object]) -> list[str]:
     return [it["text"] if "text" in it else it["message"]["content"] for it in choices]
 
 
-@pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md", "CONTRIBUTING.md", "models/tiny/EVAL.md"])
+@pytest.mark.parametrize("page", TEXTS)
 def test_the_links_of_a_page_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text("utf-8")
     links = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
@@ -155,6 +157,33 @@ def test_the_links_of_a_page_lead_somewhere(page: str) -> None:
         if not is_there((ROOT / page).parent / path if path else ROOT / page, anchor)
     ]
     assert faults == []
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_the_files_that_a_page_names_are_there(page: str) -> None:
+    text = re.sub(r"```.*?```", "", (ROOT / page).read_text("utf-8"), flags=re.DOTALL)
+    spans = re.findall(r"`([^`\n]+)`", text)
+    paths = [path for span in spans for path in re.findall(rf"(?<![\w/.]){OURS}/[\w/.-]*", span)]
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    modules = [name for span in spans for name in re.findall(r"python -m forkroot\.([\w.]+)", span)]
+    files = [ROOT / f"{name.replace('.', '/')}.py" for name in modules if name.islower()]
+    assert [str(file) for file in files if not file.exists()] == []
+
+
+def test_the_readme_says_how_each_package_that_its_programs_import_is_installed() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    source = "".join(block.source for block in blocks("README.md") if block.language == "python")
+    names = set(re.findall(r"^(?:from|import) (\w+)", source, re.MULTILINE))
+    names -= sys.stdlib_module_names
+    assert names >= {"openai", "dspy", "sglang"}
+    assert [name for name in names if not re.search(rf"pip install .*\b{name}\b", text)] == []
+    assert "pip install openai" in (ROOT / "docs/server.md").read_text("utf-8")
+
+
+def test_contributing_links_to_the_modules_of_each_part() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    for part in ("adapters", "fsm", "kernels", "model"):
+        assert f"(docs/structure/{part}.md" in text
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.name)

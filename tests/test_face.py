@@ -30,6 +30,13 @@ def test_a_misspelled_name_gets_a_suggestion(name: str, printed: str) -> None:
     assert str(caught.value) == f"module 'forkroot' has no attribute {name!r}{printed}"
 
 
+def test_the_docstring_of_the_package_names_what_it_exports() -> None:
+    assert forkroot.__doc__ is not None
+    names = re.findall(r"`(\w+)`", forkroot.__doc__)
+    assert "connect" in names
+    assert sorted(set(names) - set(forkroot.__all__)) == []
+
+
 def test_a_checkout_is_installed_as_the_readme_says(tmp_path: Path) -> None:
     checkout = tmp_path / "my checkout"
     checkout.mkdir()

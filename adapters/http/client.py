@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from ...core.api.dialects import log_ignored
 from ...core.api.owner import Closing, Owner
 from ...core.api.protocol import (
     BackendClosed,
@@ -22,6 +23,7 @@ from ...core.api.protocol import (
     CallFailed,
     ForkrootError,
     InvalidCall,
+    JsonSchema,
     Reply,
     Shown,
     check_call,
@@ -67,6 +69,7 @@ class RemoteBackend(Closing):
         self._timeout = httpx.Timeout(silence, connect=connect_timeout, pool=None)
         self._pools = Pools(self._url, self._headers, self._timeout)
         self._exchanges: dict[Reply, Exchange] = {}
+        self._logged = set[str]()
         self._gate = threading.Lock()
         self._is_closed = False
         self._loop = asyncio.new_event_loop()
@@ -82,6 +85,8 @@ class RemoteBackend(Closing):
         try:
             self._owner.check()
             check_call(call)
+            if isinstance(call.constraint, JsonSchema):  # the server's log is elsewhere
+                log_ignored(call.constraint.schema, "json_schema", self._logged)
             body = json.dumps(plain(call), allow_nan=False).encode()
         except ForkrootError as error:
             mailbox.fail(error)

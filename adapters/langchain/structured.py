@@ -19,13 +19,12 @@ from langchain_core.utils.function_calling import convert_to_json_schema
 from langchain_core.utils.pydantic import is_basemodel_subclass
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from ...core.api.dialects import TYPES, type_suggestion
 from ...core.api.protocol import InvalidCall
-from ...core.common.suggestions import did_you_mean
 from ..common.classes import differs, schema_of
 from .toolbox import WRAPPED, reason, shown_tool
 
 METHODS = ("function_calling", "json_schema", "json_mode")
-_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 _SCHEMAS = "a Pydantic class, a TypedDict, an enum, or a JSON schema"
 _OBJECTS = (
     "a schema of objects, as these are a tool's arguments; method='json_schema' holds to any schema"
@@ -76,9 +75,8 @@ def _check_object(schema: dict[str, Any] | type) -> None:
     found = _json_schema(schema)
     kind = found.get("type", "object")
     for given in kind if isinstance(kind, list) else [kind]:
-        if given not in _TYPES:
-            allowed = f"{' | '.join(_TYPES)}{did_you_mean(str(given), _TYPES)}"
-            raise InvalidCall("schema.type", given, allowed)
+        if given not in TYPES:
+            raise InvalidCall("schema.type", given, " | ".join(TYPES) + type_suggestion(given))
     if kind != "object" or not found.keys() & {"type", "properties", *WRAPPED}:
         raise InvalidCall("schema", schema, _OBJECTS)
 

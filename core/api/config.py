@@ -132,7 +132,8 @@ class EngineConfig:
             if key not in known:
                 others = ", ".join(_OF_CONNECT)
                 allowed = f"one of the settings {', '.join(known)}, and of connect: {others}"
-                suggestion = _suggestion(key, (*known, *_OF_CONNECT))
+                if suggestion := _suggestion(key, (*known, *_OF_CONNECT)):
+                    allowed = "a setting of the engine"
                 raise InvalidCall(key, value, f"{allowed} (see docs/settings.md){suggestion}")
         config = cls(**settings)
         config.check()

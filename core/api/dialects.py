@@ -6,12 +6,17 @@ A keyword that no draft knows is an annotation: it restricts nothing.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ..common.suggestions import did_you_mean
+from ..common.suggestions import closest, did_you_mean
 
+TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+_PYTHON_TYPES: Mapping[str, str] = MappingProxyType(
+    dict(zip(("dict", "list", "str", "float", "int", "bool", "None"), TYPES, strict=True))
+)
 DRAFTS: Mapping[str, int] = MappingProxyType(
     {
         **{f"json-schema.org/draft-0{draft}/schema": draft for draft in (3, 4, 6, 7)},
@@ -63,6 +68,7 @@ ANNOTATIONS = frozenset(
     )
 )
 MAX_IGNORED = 256
+MAX_LOGGED = 8
 MAX_SUBSCHEMAS = 4_096
 MISSPELLED = 0.85  # of the letters in common with a known keyword
 FORMATS = frozenset(
@@ -76,6 +82,7 @@ FORMATS = frozenset(
         *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
     )
 )
+_log = logging.getLogger("forkroot.constraints")
 KNOWN = ANNOTATIONS | RESTRICTING | SCHEMAS | SCHEMA_MAPS | SCHEMA_LISTS
 
 
@@ -101,6 +108,19 @@ def ignored(schema: Any, most: int = MAX_IGNORED) -> list[Ignored]:
             below = [(value, at(path, *keys), draft) for keys, value in subschemas(subschema)]
             todo += below[MAX_SUBSCHEMAS::-1]
     return found[:most]
+
+
+def log_ignored(schema: Any, field: str, logged: set[str] | None = None) -> None:
+    """Log a warning with the unknown keywords and formats of a schema, if it has any. field: where
+    the schema was given. logged: texts that were logged before, and are not again; it grows."""
+    found = ignored(schema)
+    more = f", and {len(found) - MAX_LOGGED} more" if len(found) > MAX_LOGGED else ""
+    text = ", ".join(f"{it.pointer:.200}{it.hint}" for it in found[:MAX_LOGGED]) + more
+    if not found or (logged is not None and text in logged):
+        return
+    if logged is not None and len(logged) < MAX_IGNORED:
+        logged.add(text)
+    _log.warning("%s: ignored unknown keywords and formats: %s", field, text)
 
 
 def _ignored_here(schema: Mapping[str, Any], path: str, draft: int | None) -> Iterator[Ignored]:
@@ -183,6 +203,15 @@ def _of_type(types: Any) -> Mapping[str, Any]:
     if any(isinstance(it, Mapping) for it in options):
         return {"anyOf": [it if isinstance(it, Mapping) else {"type": it} for it in options]}
     return {"type": types}
+
+
+def type_suggestion(value: object) -> str:
+    """The end of the error for a value of `type` that is refused: "; did you mean ...?" for its
+    first name that is no type, or "" where no type is close. Names of Python's types count too."""
+    names = value if isinstance(value, list | tuple) else [value]
+    unknown = next((it for it in names if isinstance(it, str) and it not in TYPES), "")
+    near = closest(unknown, (*TYPES, *_PYTHON_TYPES))
+    return f"; did you mean {_PYTHON_TYPES.get(near, near)}?" if near is not None else ""
 
 
 def is_known(keyword: str, draft: int | None = None) -> bool:

@@ -11,7 +11,7 @@ from functools import cached_property
 from importlib.metadata import EntryPoint
 from typing import Any, Protocol
 
-from ..api.dialects import ignored
+from ..api.dialects import ignored, log_ignored
 from ..api.protocol import Choices, Constraint, Grammar, InvalidCall, JsonSchema, Regex
 from .cache import GuideCache
 from .distinct import DistinctGuide
@@ -20,7 +20,6 @@ from .grammar.grammar import GrammarGuide
 from .grammar.matcher import Library
 from .guide import Cursor, Guide
 from .json_schema.jsontext import room_left
-from .json_schema.keywords import log_ignored
 from .plan import Unrepeated, plan_of
 from .regex.errors import FIELD, refuse
 from .regex.limits import Limits, TooSlow

@@ -15,7 +15,7 @@ import torch
 
 from forkroot.adapters import connection
 from forkroot.adapters.hookspecs import hookimpl
-from forkroot.adapters.registry import OWN_PARTS, Registry
+from forkroot.adapters.registry import Registry
 from forkroot.core.api.config import PARTS, EngineConfig
 from forkroot.core.api.protocol import Call, Choices, InvalidCall, Regex, Sampling, Text
 from forkroot.kernels.devices import sampler_for
@@ -196,8 +196,23 @@ def test_tokens_are_sampled_by_others_on_a_gpu_only() -> None:
         sampler_for(torch.device("cpu"), "builtins:object")
 
 
-def test_the_names_that_plugins_may_not_take_are_the_runtimes_own() -> None:
-    assert OWN_PARTS == PARTS
+def test_a_part_that_nobody_has_is_refused_with_how_to_name_a_factory() -> None:
     for kind in PARTS:
         with pytest.raises(InvalidCall, match="module:Factory"):
             EngineConfig.from_settings({kind: "nonesuch"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "meant"),
+    [
+        ("attention", "tritn", "triton"),
+        ("attention", "fas", "fast"),
+        ("sampling", "flash_infer", "flashinfer"),
+        ("constraint", "aut", "auto"),
+    ],
+)
+def test_a_misspelled_part_is_refused_with_the_one_that_was_meant(
+    own: Registry, kind: str, name: str, meant: str
+) -> None:
+    with pytest.raises(InvalidCall, match=f"; did you mean {meant}\\?$"):
+        own.resolved({kind: name})

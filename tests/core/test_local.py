@@ -476,7 +476,7 @@ def test_a_model_is_a_folder_or_the_one_in_the_box(tmp_path):
 
 
 def test_a_bad_setting_is_named_before_anything_is_loaded():
-    with pytest.raises(InvalidCall, match=r"num_slotz=3: .*one of the settings dtype"):
+    with pytest.raises(InvalidCall, match=r"num_slotz=3: .*did you mean num_slots\?"):
         LocalBackend.from_folder("tiny", num_slotz=3)
     with pytest.raises(InvalidCall, match="invalid device='abacus': expected cpu"):
         LocalBackend.from_folder("tiny", device="abacus")

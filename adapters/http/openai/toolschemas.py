@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ....core.api.dialects import SCHEMA_LISTS, SCHEMA_MAPS, SCHEMAS, at
+from ....core.api.dialects import SCHEMA_LISTS, SCHEMA_MAPS, SCHEMAS, TYPES, at, type_suggestion
 from ....core.api.protocol import InvalidCall
 from ...common.tools import ToolSpec
 
-TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 _SCHEMA = "a schema: an object, or true or false"
 _NAMED = SCHEMA_MAPS - {"dependencies"}
 _NESTED = SCHEMAS - {"contentSchema"} | {"items"}
@@ -87,7 +86,8 @@ def _fault(schema: Mapping[str, Any]) -> tuple[str, Any, str] | None:
             pointer = at(path, keyword)
             rule = _RULES.get(keyword)
             if rule is not None and not rule[1](value):
-                return pointer, value, rule[0]
+                hint = type_suggestion(value) if keyword == "type" else ""
+                return pointer, value, rule[0] + hint
             todo += _parts(keyword, value, pointer)
     return None
 

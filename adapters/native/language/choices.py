@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ....core.api.protocol import InvalidCall, OptionScore, Scoring
+from ....core.common.suggestions import did_you_mean
 
 Scores: TypeAlias = Sequence[OptionScore]
 
@@ -108,8 +109,9 @@ def find_method(name: str | Method) -> Method:
     """The method of this name, or the one given. Raises InvalidCall if there is none."""
     if isinstance(name, Method):
         return name
-    if name not in METHODS:
-        raise InvalidCall("choices_method", name, " | ".join(METHODS))
+    if not isinstance(name, str) or name not in METHODS:
+        suggestion = did_you_mean(str(name), METHODS)
+        raise InvalidCall("choices_method", name, " | ".join(METHODS) + suggestion)
     return METHODS[name]
 
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ...api.dialects import log_ignored
 from ...api.protocol import COMPACT, InvalidCall, Shown
-from ..json_schema.keywords import log_ignored
 from ..regex.errors import value_at
 from .bnf import read_bnf
 from .matcher import FIELD

@@ -17,7 +17,6 @@ from ..regex.errors import UnsupportedSchema, derived
 from .patterns.intervals import Interval
 from .patterns.lookaround import is_in
 
-TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 MAX_MATCHES = 400
 _ABOUT = {"number": "numbers", "integer": "numbers", "string": "strings"}  # the facts of a type
 _ABOUT |= {"array": "arrays", "object": "objects"}

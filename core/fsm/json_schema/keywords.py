@@ -5,7 +5,6 @@ Knows nothing of references or of how facts become a pattern: parts of the schem
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,10 +12,9 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from ...api.dialects import ignored
+from ...api.dialects import TYPES, type_suggestion
 from ..regex.errors import InvalidSchema, refuse
 from .facts import (
-    TYPES,
     All,
     Arrays,
     Contains,
@@ -53,8 +51,6 @@ OBJECT_WORDS = frozenset(
     )
 )
 MAX_COUNT = 10**9
-MAX_LOGGED = 8  # keywords
-_log = logging.getLogger("forkroot.constraints")
 
 
 class Subschema(NamedTuple):
@@ -139,17 +135,6 @@ def read(node: Node) -> Facts:
     )
 
 
-def log_ignored(schema: object, field: str) -> None:
-    """Log keywords and formats in a schema that JSON Schema does not know, and which restrict
-    nothing. field: where the schema was given."""
-    found = ignored(schema)
-    if not found:
-        return
-    more = f", and {len(found) - MAX_LOGGED} more" if len(found) > MAX_LOGGED else ""
-    shown = ", ".join(f"{it.pointer:.200}{it.hint}" for it in found[:MAX_LOGGED])
-    _log.warning("%s: ignored unknown keywords and formats: %s%s", field, shown, more)
-
-
 def applied(node: Node, keyword: str) -> list[Node]:
     """The schemas that allOf, anyOf or oneOf lists; none where it is absent."""
     if isinstance(node.schema, bool) or keyword not in node.schema:
@@ -196,7 +181,8 @@ def _types(sub: Subschema) -> tuple[str, ...]:
     value = sub.schema["type"]
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not names or not all(name in TYPES for name in names):
-        raise sub.refuse("type", f"one of {', '.join(TYPES)}, or a list of these")
+        allowed = f"one of {', '.join(TYPES)}, or a list of these"
+        raise sub.refuse("type", allowed + type_suggestion(value))
     return tuple(dict.fromkeys(names))
 
 

@@ -17,7 +17,7 @@ from forkroot.adapters.http.client import RemoteBackend
 from forkroot.adapters.http.server.runtime import Runtime
 from forkroot.adapters.http.server.settings import Settings
 from forkroot.adapters.http.wire.callwire import value_of
-from forkroot.core.api.protocol import BackendInfo
+from forkroot.core.api.protocol import BackendInfo, Call, JsonSchema, Text
 
 from ...serving import serving
 
@@ -159,6 +159,19 @@ def test_a_wrong_key_is_refused_when_connecting(keyed: str) -> None:
     with pytest.raises(forkroot.InvalidCall, match=r"^invalid api_key="):
         forkroot.connect(keyed, api_key="wrong")
     forkroot.connect(keyed, api_key="right").close()
+
+
+def test_ignored_keywords_of_a_schema_are_logged_once_by_the_client_of_a_server(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with closing(RemoteBackend("http://127.0.0.1:9")) as backend:  # no server: the client's own log
+        for schema in ({"propertis": {}}, {"propertis": {}}, {"requird": []}, {"title": "t"}):
+            backend.submit(Call((Text("a"),), constraint=JsonSchema(schema)))
+    assert caplog.messages == [
+        f"json_schema: ignored unknown keywords and formats: #/{given}; did you mean {meant}?"
+        for given, meant in (("propertis", "properties"), ("requird", "required"))
+    ]
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
 
 
 def test_a_text_is_not_a_call(server: str) -> None:

@@ -83,6 +83,10 @@ def test_a_method_is_found_by_its_name() -> None:
 def test_an_unknown_method_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidCall, match=r"choices_method='best'.*token_length_normalized"):
         find_method("best")
+    with pytest.raises(InvalidCall, match=r"choices_method='exct'.*; did you mean exact\?$"):
+        find_method("exct")
+    with pytest.raises(InvalidCall, match=r"choices_method=\['best'\]: expected token_length_"):
+        find_method(["best"])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["exact", "canonical"])

@@ -14,11 +14,18 @@ from forkroot.core.api.protocol import InvalidCall
 
 def test_an_unknown_setting_is_refused_with_all_that_are_known():
     with pytest.raises(InvalidCall) as caught:
-        EngineConfig.from_settings({"max_runing": 3})
+        EngineConfig.from_settings({"colour": 3})
     error = caught.value
-    assert (error.field, error.value) == ("max_runing", 3)
+    assert (error.field, error.value) == ("colour", 3)
     for field in dataclasses.fields(EngineConfig):
         assert field.name in error.allowed
+
+
+def test_a_misspelled_setting_is_refused_with_the_one_that_was_meant_and_no_list():
+    with pytest.raises(InvalidCall) as caught:
+        EngineConfig.from_settings({"max_runing": 3})
+    expected = "a setting of the engine (see docs/settings.md); did you mean max_running?"
+    assert str(caught.value) == f"invalid max_runing=3: expected {expected}"
 
 
 @pytest.mark.parametrize(

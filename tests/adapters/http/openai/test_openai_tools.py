@@ -222,7 +222,7 @@ def test_a_fault_in_a_tools_schema_is_reported_with_its_place_and_the_tool(
     place = "tools[1].function.parameters#/properties/a/type"
     assert caught.value.param == place
     assert f"invalid {place}='strng': expected one of object" in caught.value.message
-    assert "(of the tool 'faulty')" in caught.value.message
+    assert "did you mean string? (of the tool 'faulty')" in caught.value.message
 
 
 def test_a_fault_in_an_answers_schema_is_reported_with_its_place(client: openai.OpenAI) -> None:
@@ -231,6 +231,7 @@ def test_a_fault_in_an_answers_schema_is_reported_with_its_place(client: openai.
         with pytest.raises(openai.BadRequestError) as caught:
             chat(client, response_format=form, **fields)
         assert caught.value.param == "response_format.json_schema.schema#/type"
+        assert "; did you mean string?" in caught.value.message
 
 
 def test_calls_that_are_written_are_read_however_they_are_cut() -> None:

@@ -294,6 +294,32 @@ def test_a_port_that_is_taken_is_reported_before_a_model_is_loaded(
     assert "Address already in use; expected a free port" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("given", "refused"),
+    [
+        (["tiny", "--set", "max_runing=4"], "invalid max_runing=4: "),
+        (["tiny", "--set", "chunk_tokens"], "invalid set='chunk_tokens': "),
+        (["tiny", "--set", "attention=tritn"], "invalid attention='tritn': "),
+        (["tiny", "--api-key", " "], "invalid api_key="),
+        (["tinny"], "model='tinny' is not a folder here"),
+        (["EMPTY"], "config.json is missing; a checkpoint folder holds it"),
+    ],
+)
+def test_settings_keys_and_the_models_folder_are_checked_before_the_port(
+    given: list[str],
+    refused: str,
+    server: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("forkroot.__main__.connect", None)
+    given = [str(tmp_path) if it == "EMPTY" else it for it in given]
+    assert main(["serve", "--port", server.rpartition(":")[2], *given]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert refused in line
+
+
 def test_a_host_that_is_not_here_is_reported() -> None:
     with pytest.raises(OSError, match=r"host=192\.0\.2\.1, .*; expected a --host of this machine"):
         check_address("192.0.2.1", 0)

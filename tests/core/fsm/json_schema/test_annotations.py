@@ -101,6 +101,35 @@ def test_a_misspelled_format_is_named_too() -> None:
     assert ignored({"format": "datetime"}) == [Ignored("#/format", "; did you mean date-time?")]
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("strng", "string"),
+        ("Object", "object"),
+        (["string", "nul"], "null"),
+        ({"type": "intger"}, None),
+        ("int", "integer"),
+        ("float", "number"),
+        ("list", "array"),
+        ("dict", "object"),
+        ("None", "null"),
+        ("colour", None),
+        ("", None),
+        (5, None),
+        ([], None),
+    ],
+)
+def test_a_misspelled_type_or_one_of_python_is_refused_with_the_one_that_was_meant(
+    given: Any, meant: str | None
+) -> None:
+    names = "object, array, string, number, integer, boolean, null"
+    with pytest.raises(InvalidCall) as caught:
+        schema_pattern({"type": "object", "properties": {"a": {"type": given}}})
+    assert caught.value.value == "#/properties/a/type"
+    suggestion = f"; did you mean {meant}?" if meant else ""
+    assert caught.value.allowed == f"one of {names}, or a list of these{suggestion}"
+
+
 def test_what_an_old_draft_ignores_beside_a_reference_is_named() -> None:
     schema = {
         "$schema": DRAFT_7,
