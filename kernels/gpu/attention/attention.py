@@ -89,12 +89,12 @@ class GpuAttention:
             shape = plan.num_partials, *q.shape[1:]
             partials = torch.empty(shape, dtype=torch.float32, device=q.device)
         lse = torch.empty(partials.shape[:2], dtype=torch.float32, device=q.device)
+        into = out, partials, lse
         if plan.decodes is not None:
-            attend_decode(q, kv, plan.decodes, out, partials, lse, scale, softcap)
-        if plan.roots is not None:
-            attend_extend(q, kv, plan.roots, partials, lse, plan.merges, scale, softcap)
-        if plan.extends is not None:
-            attend_extend(q, kv, plan.extends, out, lse, None, scale, softcap)
+            attend_decode(q, kv, plan.decodes, *into, scale, softcap)
+        for items in (plan.roots, plan.extends):
+            if items is not None:
+                attend_extend(q, kv, items, *into, plan.merges, scale, softcap)
         if plan.num_partials:
             merge(partials, lse, plan.merges, out)
         return out

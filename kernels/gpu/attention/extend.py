@@ -32,8 +32,8 @@ class ExtendItems:
     tokens: the queries of all items, as indices into the batch.
     items: [P, 7]: an item's first query in `tokens` and how many; row of the slot table, first
       position and number of its keys; causal_len: query i sees the first keys - causal_len + i + 1
-      keys, or all where it is 0; level: its results are the partial ones of this number of each
-      token.
+      keys, or all where it is 0; level: which of a token's partial results its result is, or -1
+      where it is all of the token's.
     tiles: [W, 2]: the item of each tile, and its first query there.
     """
 
@@ -50,6 +50,7 @@ def _attend_extend(
     q,
     kv,
     out,
+    partials,
     lse,
     tokens,
     items,
@@ -66,7 +67,9 @@ def _attend_extend(
     kv_slot,
     out_token,
     out_head,
-    lse_token,
+    partials_index,
+    partials_head,
+    lse_index,
     slots_row,
     GROUP: tl.constexpr,
     HEADS: tl.constexpr,
@@ -76,7 +79,6 @@ def _attend_extend(
     WIDTH: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr,
     HAS_WINDOW: tl.constexpr,
-    IS_PARTIAL: tl.constexpr,
     IS_UPCAST: tl.constexpr,
 ):
     work, head = tl.program_id(0), tl.program_id(1)
@@ -136,13 +138,15 @@ def _attend_extend(
         )
 
     result, result_lse = normalized(state)
-    target = token
-    if IS_PARTIAL:
-        partial = tl.load(merges + 2 * token, mask=query < count, other=0) + tl.load(items + 6)
-        target = partial.to(tl.int64)
-        tl.store(lse + target * lse_token + heads, result_lse, mask=is_row)
-    element = target[:, None] * out_token + heads[:, None] * out_head + columns[None, :]
-    tl.store(out + element, result.to(out.dtype.element_ty), mask=is_element)
+    level = tl.load(items + 6)
+    if level < 0:
+        address = out + token[:, None] * out_token + heads[:, None] * out_head + columns[None, :]
+        tl.store(address, result.to(out.dtype.element_ty), mask=is_element)
+    else:
+        index = (tl.load(merges + 2 * token, mask=query < count, other=0) + level).to(tl.int64)
+        element = index[:, None] * partials_index + heads[:, None] * partials_head
+        tl.store(partials + element + columns[None, :], result, mask=is_element)
+        tl.store(lse + index * lse_index + heads, result_lse, mask=is_row)
 
 
 def queries_per_tile(num_tokens: int, group: int, dtype: torch.dtype) -> int:
@@ -158,14 +162,16 @@ def attend_extend(
     kv: Tensor,
     items: ExtendItems,
     out: Tensor,
+    partials: Tensor,
     lse: Tensor,
-    merges: Tensor | None,
+    merges: Tensor,
     scale: float,
     softcap: float | None = None,
 ) -> None:
     """Write the attention output of each item: q [tokens, heads, dim] over kv [2, kv_heads, slots,
-    dim] into out [tokens, heads, dim]; with merges [tokens, 2], as in `merge`, into partial results
-    [n, heads, dim], and the base-2 log-sum-exps of the scores into lse [n, heads] (float32)."""
+    dim] into out [tokens, heads, dim], or where several items share a token's keys into partials
+    [n, heads, dim] and the base-2 log-sum-exps of the scores into lse [n, heads] (both float32), at
+    the token's place by merges [tokens, 2], as in `merge`."""
     num_heads, dim = q.shape[1:]
     num_kv_heads = kv.shape[1]
     group = num_heads // num_kv_heads
@@ -176,10 +182,11 @@ def attend_extend(
     launch(
         _attend_extend,
         (len(items.tiles), num_kv_heads),
-        *(q, kv, out, lse, items.tokens, items.items, items.tiles, items.slots),
-        *(items.items if merges is None else merges, scale, softcap or 1.0, items.window),
+        *(q, kv, out, partials, lse, items.tokens, items.items, items.tiles, items.slots),
+        *(merges, scale, softcap or 1.0, items.window),
         *(q.stride(0), q.stride(1), kv.stride(0), kv.stride(1), kv.stride(2)),
-        *(out.stride(0), out.stride(1), lse.stride(0), items.slots.stride(0)),
+        *(out.stride(0), out.stride(1), partials.stride(0), partials.stride(1)),
+        *(lse.stride(0), items.slots.stride(0)),
         GROUP=group,
         HEADS=heads,
         ROWS=rows,
@@ -188,6 +195,5 @@ def attend_extend(
         WIDTH=max(16, power_of_two(dim)),
         HAS_SOFTCAP=softcap is not None,
         HAS_WINDOW=items.window > 0,
-        IS_PARTIAL=merges is not None,
         IS_UPCAST=is_upcast(q),
     )

@@ -18,7 +18,7 @@ from .decode import KEYS, DecodeItems
 from .extend import ExtendItems, queries_per_tile
 
 ROOT_READS = 8  # shared prefixes, one behind the other, that a token reads on average at most
-MIN_ROOT_KEYS = 256  # least keys of a shared prefix for each program
+MIN_PIECE_KEYS = 256  # least keys of a shared prefix, or of an extend, for each program
 MAX_EXTENDS = 128  # sequences of several new tokens in a recorded step
 EXTEND_TOKENS = 16  # of such a sequence, about: what tiles of recorded steps are for
 
@@ -98,6 +98,7 @@ class Planner:
         """What suffices for every step of so many tokens, but for extends, and for roots beyond
         `ROOT_READS` of a token: what these would be is read token by token."""
         fill = self._fill()
+        num_rows = fill * (1 + self.tile(num_tokens) + self.extend_tile())
         num_reads = ROOT_READS * num_tokens
         num_extends = min(num_tokens // 2, MAX_EXTENDS)
         return Capacity(
@@ -105,9 +106,9 @@ class Planner:
             root_tokens=num_reads,
             root_items=fill + num_tokens,
             root_tiles=fill + num_tokens,
-            partials=fill * (1 + self.tile(num_tokens)) + num_tokens + num_reads,
-            extends=num_extends,
-            extend_tiles=num_tokens // self.extend_tile() + num_extends,
+            partials=num_rows + num_tokens + num_reads,
+            extends=fill + num_extends,
+            extend_tiles=fill + num_tokens // self.extend_tile() + num_extends,
         )
 
     def tile(self, num_tokens: int) -> int:
@@ -135,28 +136,29 @@ class Planner:
         starts, ends = offsets[decode_rows], past.starts[decode_rows] + 1
         split_len = self._decode_split(ends - starts)
         counts = -(-(ends - starts) // split_len)
-        totals = counts + num_pieces[decode_rows]
-        totals[totals == 1] = 0  # needs no merge
-        partials = np.cumsum(totals) - totals
-        merges = np.zeros((len(past.lens), 2), np.int32)
-        merges[decode_rows] = np.stack([partials, totals], 1)
+        num_own = num_pieces[decode_rows]  # where a token's own keys come among its results
+        num_pieces[decode_rows] += counts
+        extend_tile = extend_tile or self.tile(int(past.lens.max(initial=1)))
+        extends = self._extends(past, extend_rows, firsts, extend_tile, window, num_pieces)
+        totals = np.where(num_pieces > 1, num_pieces, 0)
+        partials = np.cumsum(totals * past.lens) - totals * past.lens
+        merges = np.stack([partials, totals], 1)
+        if len(extend_rows):
+            merges = np.repeat(merges, past.lens, 0)
+            within = np.arange(len(merges)) - np.repeat(firsts, past.lens)
+            merges[:, 0] += within * merges[:, 1]
         which = np.repeat(np.arange(len(counts)), counts)
         split = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
-        begin = starts[which] + split * split_len
-        target = partials[which] + num_pieces[decode_rows][which] + split
-        return StepItems(
-            _table(
-                firsts[decode_rows][which],
-                past.rows[decode_rows][which],
-                begin,
-                np.minimum(begin + split_len, ends[which]),
-                np.where(totals[which] > 0, target, -1),
-            ),
-            self._extends(past, extend_rows, firsts, extend_tile),
-            roots,
-            np.repeat(merges, past.lens, 0) if len(extend_rows) else merges,
-            int(totals.sum()),
+        begin, owner = starts[which] + split * split_len, decode_rows[which]
+        decodes = _table(
+            firsts[owner],
+            past.rows[owner],
+            begin,
+            np.minimum(begin + split_len, ends[which]),
+            np.where(totals[owner] > 0, partials[owner] + num_own[which] + split, -1),
         )
+        num_partials = int((totals * past.lens).sum())
+        return StepItems(decodes, extends, roots, _table(*merges.T), num_partials)
 
     def _fill(self) -> int:
         """Work items that fill the device, each of which is a program for each head of keys."""
@@ -168,22 +170,44 @@ class Planner:
         wanted = -(-int(lens.sum()) // self._fill())
         return max(-(-wanted // KEYS), 1) * KEYS
 
-    def _extends(self, past: Past, rows: Ints, firsts: Ints, tile: int) -> WorkItems:
-        """The new tokens of sequences that have several, each over all that it reads."""
-        counts = past.lens[rows]
-        tile = tile or self.tile(int(counts.max(initial=1)))
-        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        none = np.zeros(len(rows), np.int32)
+    def _extends(
+        self,
+        past: Past,
+        rows: Ints,
+        firsts: Ints,
+        tile: int,
+        window: int | None,
+        num_pieces: Ints,
+    ) -> WorkItems:
+        """The new tokens of sequences that have several, each over all that it reads; where these
+        fill no device, their cached keys in pieces. Sets the number of each sequence's pieces."""
+        counts, starts = past.lens[rows], past.starts[rows]
+        keys = starts + counts
+        piece_len = self._piece_len(int((-(-counts // tile) * keys).sum()))
+        pieces = 1 + np.minimum(-(-keys // piece_len) - 1, starts // piece_len)
+        if window is not None:
+            pieces[:] = 1
+        num_pieces[rows] = pieces
+        which = np.repeat(np.arange(len(rows)), pieces)
+        level = np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        is_last = level + 1 == pieces[which]
+        begin = level * piece_len
         items = _table(
-            np.cumsum(counts) - counts,
-            counts,
-            past.rows[rows],
-            none,
-            past.starts[rows] + counts,
-            counts,
-            none,
+            (np.cumsum(counts) - counts)[which],
+            counts[which],
+            past.rows[rows][which],
+            begin,
+            np.where(is_last, keys[which] - begin, piece_len),
+            np.where(is_last, counts[which], 0),
+            np.where(pieces[which] > 1, level, -1),
         )
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         return WorkItems.of(tile, ints(np.repeat(firsts[rows], counts) + within), items)
+
+    def _piece_len(self, num_keys: int) -> int:
+        """How many keys of a shared prefix, or of an extend, one program reads, so that a step's
+        pieces fill the device. num_keys: of all tiles of queries."""
+        return max(MIN_PIECE_KEYS, -(-num_keys // self._fill()))
 
     def _roots(
         self, past: Past, decode_rows: Ints, firsts: Ints, offsets: Ints, tile: int
@@ -206,7 +230,7 @@ class Planner:
             runs.append((members, run.start, run.end))
             num_tokens, num_tiles = num_tokens + len(members), num_tiles + tiles
             work += tiles * (run.end - run.start)
-        piece_len = max(MIN_ROOT_KEYS, -(-work // self._fill()))
+        piece_len = self._piece_len(work)
         items, at = [], 0
         for members, start, end in runs:
             level, row = int(num_pieces[members[0]]), int(past.rows[members[0]])

@@ -62,9 +62,9 @@ def keys_of_tokens(past: Past, items: StepItems, window: int | None) -> dict[int
                 assert (index, query) in is_seen
                 token = int(work.tokens[first + query])
                 end = num - causal + query + 1 if causal else num
-                low = max(end - window, 0) if causal and window else 0
+                low = max(end - window, 0) if window and work is items.extends else 0
                 tokens[token] += past.table[row, begin + low : begin + end].tolist()
-                targets[token].append(-1 if causal else int(items.merges[token, 0]) + level)
+                targets[token].append(-1 if level < 0 else int(items.merges[token, 0]) + level)
     every = []
     for token, found in targets.items():
         first, count = items.merges[token].tolist()
@@ -125,6 +125,16 @@ def test_a_root_is_split_so_that_it_fills_the_device_and_no_further() -> None:
     assert items.has_roots
     num_programs = len(items.roots.tiles) * PLANNER.num_kv_heads
     assert PLANNER.num_programs * 0.7 < num_programs <= PLANNER.num_programs + 8
+
+
+def test_a_few_tokens_behind_a_long_prefix_are_split_by_its_keys() -> None:
+    table = np.arange(20_000, dtype=np.int32)[None]
+    one = np.zeros(1, np.int32)
+    jump = Past(table, one, one + 16_000, one + 10)
+    items = PLANNER.items(jump, None)
+    assert len(items.extends.items) > 15 and items.num_partials == 10 * len(items.extends.items)
+    chunk = PLANNER.items(Past(table, one, one + 8_000, one + 8_192), None)
+    assert len(chunk.extends.items) == 1 and chunk.num_partials == 0
 
 
 def test_prefixes_beyond_what_a_token_may_read_are_read_by_each_token() -> None:
