@@ -51,10 +51,11 @@ class GpuAttention:
         roots, extends, slots = items.roots, items.extends, self._table.slots
         arrays = [items.decodes, items.merges, *roots.arrays, *extends.arrays]
         decodes, merges, *others = uploaded(arrays, self._device)
+        has_pieces = bool((extends.items[:, -1] >= 0).any())
         return Plan(
             DecodeItems(decodes, slots) if len(decodes) else None,
-            ExtendItems(roots.tile, 0, slots, *others[:3]) if items.has_roots else None,
-            ExtendItems(extends.tile, window or 0, slots, *others[3:])
+            ExtendItems(roots.tile, 0, True, slots, *others[:3]) if items.has_roots else None,
+            ExtendItems(extends.tile, window or 0, has_pieces, slots, *others[3:])
             if len(extends.items)
             else None,
             merges,

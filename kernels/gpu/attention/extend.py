@@ -28,6 +28,7 @@ class ExtendItems:
     """P work items of queries over keys, cut into W tiles of queries; all int32.
 
     tile: queries of a tile. window: keys that a query sees at most, up to itself; 0: no limit.
+    has_partials: whether any results are partial ones.
     slots: [rows, columns] the slot table.
     tokens: the queries of all items, as indices into the batch.
     items: [P, 7]: an item's first query in `tokens` and how many; row of the slot table, first
@@ -39,6 +40,7 @@ class ExtendItems:
 
     tile: int
     window: int
+    has_partials: bool
     slots: Tensor
     tokens: Tensor
     items: Tensor
@@ -79,6 +81,7 @@ def _attend_extend(
     WIDTH: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr,
     HAS_WINDOW: tl.constexpr,
+    HAS_PARTIALS: tl.constexpr,
     IS_UPCAST: tl.constexpr,
 ):
     work, head = tl.program_id(0), tl.program_id(1)
@@ -138,7 +141,9 @@ def _attend_extend(
         )
 
     result, result_lse = normalized(state)
-    level = tl.load(items + 6)
+    level = -1
+    if HAS_PARTIALS:
+        level = tl.load(items + 6)
     if level < 0:
         address = out + token[:, None] * out_token + heads[:, None] * out_head + columns[None, :]
         tl.store(address, result.to(out.dtype.element_ty), mask=is_element)
@@ -195,5 +200,6 @@ def attend_extend(
         WIDTH=max(16, power_of_two(dim)),
         HAS_SOFTCAP=softcap is not None,
         HAS_WINDOW=items.window > 0,
+        HAS_PARTIALS=items.has_partials,
         IS_UPCAST=is_upcast(q),
     )

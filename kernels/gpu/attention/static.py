@@ -67,11 +67,13 @@ class StaticPlan:
         """As `Static.plan`."""
         slots, shape = self._table.slots, self._shape
         (decodes, merges), *groups = self._views(numbers)
-        roots = ExtendItems(self._root_tile, 0, slots, *groups[0]) if shape.has_roots else None
+        roots = (
+            ExtendItems(self._root_tile, 0, True, slots, *groups[0]) if shape.has_roots else None
+        )
         extends = None
         if shape.has_extends:
             window = self._window or 0
-            extends = ExtendItems(self._extend_tile, window, slots, *groups[-1])
+            extends = ExtendItems(self._extend_tile, window, True, slots, *groups[-1])
         num_partials = self._capacity.partials
         return Plan(DecodeItems(decodes, slots), roots, extends, merges, num_partials)
 
