@@ -325,7 +325,11 @@ def fitted(config: EngineConfig, described: Described) -> EngineConfig:
     shares = config.ranks if device.type == "cuda" else 1  # ranks on a CPU share its memory
     weights = described.num_parameters() * DTYPE_BYTES[dtype] // shares
     is_other = config.attention == "flashinfer"
-    load = Load(config.chunk_tokens, config.max_running, config.graphs, is_other)
+    load = Load(
+        *(config.chunk_tokens, config.max_running, config.graphs, is_other),
+        has_host=config.host_slots > 0,
+        context_len=config.context_len or described.context_len,
+    )
     pool_bytes = _pool_memory(device, weights, working_bytes(described, dtype, load, shares))
     kv_bytes = described.kv_bytes_per_token(dtype) // shares
     return replace(config, dtype=dtype).resolve(described.context_len, kv_bytes, pool_bytes)
