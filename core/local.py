@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -35,6 +34,7 @@ from .api.protocol import (
 from .api.reply import Mailbox
 from .common.counters import Counters
 from .common.exits import close_at_exit
+from .common.memory import available_memory
 from .engine.engine import Engine
 from .engine.forks import Roots
 from .engine.inbox import Inbox
@@ -370,15 +370,6 @@ def _pool_memory(device: torch.device, weights: int, working: int) -> int:
         free: int = torch.cuda.mem_get_info(device)[0]
         return max(0, int(_GPU_SHARE * (free - weights - working)))
     return max(0, available_memory() - weights) // 4
-
-
-def available_memory() -> int:
-    """Bytes that this machine can give without swapping."""
-    with contextlib.suppress(OSError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        found = next(line for line in lines if line.startswith("MemAvailable:"))
-        return int(found.split()[1]) * 1024
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _nothing() -> None:

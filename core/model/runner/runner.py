@@ -119,6 +119,8 @@ class ModelRunner:
 
     def close(self) -> None:
         """Free the pool's memory; the runner cannot run any more."""
+        if self._host is not None:
+            self._host.close()
         del self._graphs, self._pool, self._ahead, self.model, self._host
 
     # --- hidden states -----------------------------------------------------------------------
