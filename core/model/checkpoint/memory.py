@@ -5,6 +5,7 @@ pool. Knows no torch.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..config import ModelConfig
@@ -70,6 +71,18 @@ def working_bytes(sizes: Sizes, dtype: str, load: Load, num_ranks: int = 1) -> i
         total += graph_bytes(sizes, dtype, load.max_running, num_ranks).total
     total += STAGING_BYTES if load.has_host else 0
     return total + (WORKSPACES if load.has_flashinfer else 0)
+
+
+def largest_load(
+    sizes: Sizes, dtype: str, loads: Iterable[Load], free: int, pool: int | None, num_ranks: int
+) -> Load:
+    """The first of some loads, from the largest to the smallest, that leaves the pool enough of the
+    `free` bytes beside the weights: so many, or None: half of them. Else the last."""
+    wanted = free // 2 if pool is None else pool
+    for load in loads:
+        if free - working_bytes(sizes, dtype, load, num_ranks) >= wanted:
+            break
+    return load
 
 
 def graph_bytes(sizes: ModelConfig, dtype: str, max_running: int, num_ranks: int = 1) -> GraphBytes:
