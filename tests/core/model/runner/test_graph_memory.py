@@ -120,14 +120,6 @@ def test_a_device_without_memory_counts_what_one_with_memory_does() -> None:
         assert counted == pytest.approx(taken, rel=0.05)
 
 
-def test_sizes_of_recorded_steps_are_further_apart_the_larger_they_are() -> None:
-    assert sizes_up_to(1) == (1,)
-    assert sizes_up_to(3) == (1, 2, 3)
-    assert sizes_up_to(30) == (1, 2, 4, 8, 16, 24, 30)
-    assert sizes_up_to(130)[-6:] == (64, 80, 96, 112, 128, 130)
-    assert sizes_up_to(320)[-6:] == (128, 160, 192, 224, 256, 320)
-
-
 @pytest.mark.parametrize(("max_running", "num_tokens"), [(64, 450), (256, 440), (512, 430)])
 def test_llama_3_8b_leaves_an_80_gb_gpu_room_for_keys_and_values(
     max_running: int, num_tokens: int
