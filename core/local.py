@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any, TypeVar
 import torch
 
 from ..kernels.devices import why_no_gpu
-from .api.config import EngineConfig
+from .api.config import CHUNK_TOKENS, MAX_RUNNING, EngineConfig
 from .api.owner import Owner, ProcessLocal, first_owner
 from .api.protocol import (
     BackendClosed,
@@ -35,6 +34,7 @@ from .api.protocol import (
 from .api.reply import Mailbox
 from .common.counters import Counters
 from .common.exits import close_at_exit
+from .common.memory import available_memory
 from .engine.engine import Engine
 from .engine.forks import Roots
 from .engine.inbox import Inbox
@@ -47,7 +47,7 @@ from .engine.sequence import Job
 from .fsm.constraints import Constraints
 from .model.checkpoint.load import Described, auto_dtype, check_shares, describe
 from .model.checkpoint.loops import precompiled
-from .model.checkpoint.memory import Load, working_bytes
+from .model.checkpoint.memory import Load, largest_load, working_bytes
 from .model.config import DTYPE_BYTES
 from .model.hub.folders import EMBEDDED, is_dummy, model_folder, model_name
 from .model.parallel import Ranks
@@ -62,6 +62,7 @@ from .text.tokenizer import Tokenizer
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _GPU_SHARE = 0.97
+_GPU_RUNNING, _GPU_CHUNK = 256, 8192  # of a step, by default at most
 _FORKED = "True, as this process is a fork of one with an engine, and has none of torch's threads"
 _FEATURES = frozenset({"tokens", "options", "hints", "constraints"})
 
@@ -285,6 +286,7 @@ def build_engine(
 ) -> tuple[Engine, RadixCache]:
     """The engine of a resolved config around a runner, and its cache."""
     assert config.num_slots is not None and config.context_len is not None
+    assert config.max_running is not None and config.chunk_tokens is not None
     host = HostTier.of(config.host_slots, config.host_policy)
     cache = RadixCache(config.num_slots, config.cache, host, config.logprob_bytes)
     roots = Roots(cache, config.root_timeout)
@@ -318,17 +320,33 @@ def build_engine(
 
 def fitted(config: EngineConfig, described: Described) -> EngineConfig:
     """The config with all that it leaves open set for this model on this machine as it is now:
-    dtype, context length, slots. Raises InvalidCall; InvalidModel where ranks cannot share it."""
+    dtype, context length, slots, sizes of steps. Raises InvalidCall; InvalidModel where ranks
+    cannot share it."""
     check_shares(described, config.ranks)
     dtype = auto_dtype(described, config.device) if config.dtype == "auto" else config.dtype
     device = _device(config.device)
     shares = config.ranks if device.type == "cuda" else 1  # ranks on a CPU share its memory
     weights = described.num_parameters() * DTYPE_BYTES[dtype] // shares
-    is_other = config.attention == "flashinfer"
-    load = Load(config.chunk_tokens, config.max_running, config.graphs, is_other)
-    pool_bytes = _pool_memory(device, weights, working_bytes(described, dtype, load, shares))
     kv_bytes = described.kv_bytes_per_token(dtype) // shares
-    return replace(config, dtype=dtype).resolve(described.context_len, kv_bytes, pool_bytes)
+    if device.type == "cuda":
+        free = int(_GPU_SHARE * (torch.cuda.mem_get_info(device)[0] - weights))
+        pool_bytes = None if config.num_slots is None else config.num_slots * kv_bytes
+        load = largest_load(described, dtype, _loads(config), free, pool_bytes, shares)
+        config = replace(config, max_running=load.max_running, chunk_tokens=load.chunk_tokens)
+        memory = max(0, free - working_bytes(described, dtype, load, shares))
+    else:
+        memory = max(0, available_memory() - weights) // 4
+    return replace(config, dtype=dtype).resolve(described.context_len, kv_bytes, memory)
+
+
+def _loads(config: EngineConfig) -> Iterator[Load]:
+    """Steps on a GPU, the largest first, as far as the config leaves their sizes open."""
+    is_other = config.attention == "flashinfer"
+    for halvings in range(4):
+        running = config.max_running or max(_GPU_RUNNING >> halvings, MAX_RUNNING)
+        tokens = config.chunk_tokens or max(_GPU_CHUNK >> halvings, CHUNK_TOKENS)
+        others = config.host_slots > 0, config.context_len or 0
+        yield Load(tokens, running, config.graphs, is_other, *others)
 
 
 def _load(
@@ -357,24 +375,6 @@ def _device(name: str) -> torch.device:
     if name not in known:
         raise InvalidCall("device", name, ", ".join(known) + ("" if count else f"; {why_no_gpu()}"))
     return torch.device(name)
-
-
-def _pool_memory(device: torch.device, weights: int, working: int) -> int:
-    """Bytes that the pool may take beside the weights: a quarter of the free memory of a machine;
-    of a GPU nearly all but the `working` bytes."""
-    if device.type == "cuda":
-        free: int = torch.cuda.mem_get_info(device)[0]
-        return max(0, int(_GPU_SHARE * (free - weights - working)))
-    return max(0, available_memory() - weights) // 4
-
-
-def available_memory() -> int:
-    """Bytes that this machine can give without swapping."""
-    with contextlib.suppress(OSError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        found = next(line for line in lines if line.startswith("MemAvailable:"))
-        return int(found.split()[1]) * 1024
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _nothing() -> None:

@@ -110,7 +110,7 @@ def load_runner(
     source: str, described: Described, config: EngineConfig, device: torch.device, ranks: Ranks
 ) -> ModelRunner:
     """The runner of one rank's part of a checkpoint. config: with every size set."""
-    assert config.num_slots is not None
+    assert config.num_slots is not None and config.max_running is not None
     model = load_model(source, described, getattr(torch, config.dtype), device, ranks)
     host = Host(config.host_slots, None if config.host_file is None else Path(config.host_file))
     options = config.attention, host, config.max_running, config.graphs, config.sampling

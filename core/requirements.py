@@ -18,7 +18,8 @@ import torch
 
 from .api.config import EngineConfig
 from .api.protocol import InvalidModel
-from .local import available_memory, fitted
+from .common.memory import available_memory
+from .local import fitted
 from .model.checkpoint.load import Described, describe
 from .model.checkpoint.memory import number_bytes, weight_bytes
 from .model.checkpoint.speed import CONTEXT, estimate, measure

@@ -92,7 +92,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "core/model/arch/": ("core/api/", "core/model/", "kernels/*"),
     "core/model/transformers/": (*BASE, "core/model/", "core/model/hub/", "kernels/*"),
     "core/model/sampling/": ("core/api/", "core/model/", "kernels/*"),
-    "core/model/runner/": ("core/api/", "core/model/", "core/model/sampling/", "kernels/*"),
+    "core/model/runner/": (*BASE, "core/model/", "core/model/sampling/", "kernels/*"),
     "core/model/checkpoint/": (*BASE, "core/model/*", "kernels/*"),
     "core/": ("core/*", "kernels/devices.py"),
     "kernels/": (),

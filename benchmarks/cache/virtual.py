@@ -67,6 +67,7 @@ class VirtualRuntime:
     """
 
     def __init__(self, config: EngineConfig, num_slots: int) -> None:
+        config = config.resolve(CONTEXT, 1, num_slots)
         self._input_processor = InputProcessor(
             byte_tokenizer(), CONTEXT, num_slots, VOCABULARY, frozenset()
         )

@@ -36,6 +36,7 @@ class Drive:
     ) -> None:
         config = EngineConfig.from_settings(settings)
         assert config.context_len is not None and config.num_slots is not None
+        config = config.resolve(config.context_len, 1, 0)
         tokenizer = words.tokenizer
         self.constraints = constraints or constraints_of(words)
         self._input_processor = InputProcessor(

@@ -23,9 +23,10 @@ class NoMemory(RuntimeError):
     it was, but for the batch's own slots; its copies are made, now or before the next batch."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SamplingParams:
-    """How one token is sampled from one row of logits.
+    """How one token is sampled from one row of logits. Never changed, and not frozen: to make a
+    frozen one takes four times as long, for each sequence in each step.
 
     seed, index: the random number is a function of these two alone, so that a call's answer does
       not depend on its batch; `index` counts the sequence's generated tokens.

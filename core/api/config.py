@@ -26,6 +26,7 @@ _ELSEWHERE = {
     "policy": "; did you mean order or host_policy?",
 }
 _MIN_PART = 4  # characters of a name that are compared as a part of another one
+MAX_RUNNING, CHUNK_TOKENS = 64, 1024  # the defaults on a CPU, and the least on a GPU
 ORDERS = ("lpm", "dfs", "fcfs", "random")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 _DTYPE_ALIASES = {
@@ -68,9 +69,11 @@ class EngineConfig:
       `logprobs`, `scored_from` and options compute only new tokens. A token takes 6 bytes and 8 for
       each alternative; 0: none are cached.
     ranks: processes that hold the model together (tensor parallelism), this one included.
-    max_running: maximum number of sequences in one batch.
+    max_running: maximum number of sequences in one batch; None: 64 on a CPU, up to 256 on a GPU:
+      fewer where the memory for such steps would leave too little for KV.
     max_waiting: maximum number of waiting calls; one more ends in Overloaded.
-    chunk_tokens: maximum prompt tokens computed in one step (chunked prefill).
+    chunk_tokens: maximum prompt tokens computed in one step (chunked prefill); None: 1024 on a CPU,
+      up to 8192 on a GPU, likewise.
     context_len: maximum tokens of one sequence, at most the context length of the model; None: that
       length.
     order: scheduling policy of waiting calls: "lpm" (longest prefix match first), "dfs"
@@ -107,9 +110,9 @@ class EngineConfig:
     host_file: str | None = None
     logprob_bytes: int = 128 << 20
     ranks: int = 1
-    max_running: int = 64
+    max_running: int | None = None
     max_waiting: int = 10_000
-    chunk_tokens: int = 1024
+    chunk_tokens: int | None = None
     context_len: int | None = None
     order: str = "lpm"
     ageing: int = 16
@@ -168,8 +171,8 @@ class EngineConfig:
         return not self.device.startswith("cpu") if self.overlap == "auto" else bool(self.overlap)
 
     def resolve(self, model_context: int, kv_bytes_per_token: int, memory: int) -> EngineConfig:
-        """A new config with every size set. Raises InvalidCall for a context that the model has
-        not.
+        """A new config with every size set; those of steps for a CPU. Raises InvalidCall for a
+        context that the model has not.
 
         model_context: the model's own context length. kv_bytes_per_token: over all layers.
         memory: bytes that the pool may take where `num_slots` is unset.
@@ -178,10 +181,12 @@ class EngineConfig:
         if context > model_context:
             allowed = f"an integer from 2 to {model_context}, which is what the model has, or None"
             raise InvalidCall("context_len", context, allowed)
-        slots = self.num_slots or min(
-            max(memory // kv_bytes_per_token, context), self.max_running * context
+        running = self.max_running or MAX_RUNNING
+        slots = self.num_slots or min(max(memory // kv_bytes_per_token, context), running * context)
+        tokens = self.chunk_tokens or CHUNK_TOKENS
+        return replace(
+            self, context_len=context, num_slots=slots, max_running=running, chunk_tokens=tokens
         )
-        return replace(self, context_len=context, num_slots=slots)
 
 
 def _suggestion(key: str, known: Sequence[str]) -> str:
@@ -235,9 +240,9 @@ _RULES: dict[str, _Rule] = {
     "host_slots": _integer(0),
     "logprob_bytes": _integer(0, 2**63 - 1, "2**63-1"),
     "ranks": _integer(1),
-    "max_running": _integer(1),
+    "max_running": _optional_size(1),
     "max_waiting": _integer(1),
-    "chunk_tokens": _integer(1),
+    "chunk_tokens": _optional_size(1),
     "context_len": _optional_size(2),
     "ageing": _integer(1),
     "hold_min": _integer(1),

@@ -17,9 +17,10 @@ from .sequence import Sequence
 _NOTHING = range(0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Part:
-    """A sequence's share of a step: `count` tokens from position `start` on.
+    """A sequence's share of a step: `count` tokens from position `start` on. Never changed; see
+    `SamplingParams`.
 
     is_last: they are the last of its sequence, including a token still in flight: after them a
       token is sampled, or a query is answered.
@@ -72,16 +73,21 @@ def write_batch(
     already. changed: as in `Batch`."""
     are_single = all(part.count == 1 for part in parts)
     ids, positions, starts, lens = (_decodes if are_single else _chunks)(parts)
-    rows = np.array([part.sequence.row for part in parts], np.int32)
     ends = np.cumsum(lens, dtype=np.int32)
-    sampling = [i for i, part in enumerate(parts) if part.is_sampling]
+    sequences = [part.sequence for part in parts]
+    rows = np.array([sequence.row for sequence in sequences], np.int32)
+    sampling = [
+        i
+        for i, (part, sequence) in enumerate(zip(parts, sequences, strict=True))
+        if part.is_last and sequence.is_generating
+    ]
     for index, i in enumerate(sampling):
-        parts[i].sequence.sample_index = index
+        sequences[i].sample_index = index
     scored, targets, num_top_logprobs = _score_plan(parts, ends - lens)
     queried = [
         (i, node)
-        for i, part in enumerate(parts)
-        if part.is_last and (node := part.sequence.node) is not None
+        for i, sequence in enumerate(sequences)
+        if (node := sequence.node) is not None and parts[i].is_last
     ]
     return Batch(
         ids=ids,
@@ -92,7 +98,7 @@ def write_batch(
         lens=lens,
         table=table,
         sampled=ends[sampling] - 1,
-        sampling_params=tuple([parts[i].sequence.sampling_params() for i in sampling])
+        sampling_params=tuple([sequences[i].sampling_params() for i in sampling])
         if has_params
         else (),
         scored=scored,
@@ -105,10 +111,8 @@ def write_batch(
     )
 
 
-def read_logprob(sequence: Sequence, outcome: Outcome, index: int) -> TokenLogprob | None:
-    """The log-probabilities of a sampled token; None where none were requested."""
-    if sequence.job.call.sampling.logprobs is None:
-        return None
+def read_logprob(outcome: Outcome, index: int) -> TokenLogprob:
+    """The log-probabilities of a sampled token."""
     top = outcome.tops[index] if outcome.tops else ()
     return TokenLogprob(int(outcome.tokens[index]), float(outcome.logprobs[index]), top)
 
@@ -137,7 +141,7 @@ def _score_plan(parts: list[Part], offsets: Ints) -> tuple[Ints, Longs, int]:
     scored: list[Ints] = []
     targets: list[Longs] = []
     num_top_logprobs = 0
-    for part, offset in zip(parts, offsets, strict=True):
+    for part, offset in zip(parts, offsets.tolist(), strict=True):
         if not part.scored:
             continue
         first, last = part.scored.start, part.scored.stop

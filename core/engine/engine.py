@@ -124,7 +124,8 @@ class Engine:
         else:
             parts = self._step_overlapped(self._launcher)
         for part in parts:
-            self._note_start(part.sequence.job)
+            if part.sequence.job.arrived is not None:
+                self._note_start(part.sequence.job)
         self._emit()
         self.counters.steps += 1
         self.counters.retracted += self._scheduler.num_retracted - num_retracted
@@ -200,26 +201,34 @@ class Engine:
         """Apply the results of each part to its sequence, unless the part became invalid
         meanwhile."""
         self._scheduler.computed(parts)
-        num_sampled = scored = answered = 0
+        tokens = outcome.tokens.tolist()
+        num_sampled = scored = answered = num_computed = num_taken = 0
         for part in parts:
-            sequence, count = part.sequence, len(part.scored)
-            if part.is_live:
-                self.counters.computed_tokens += part.count
+            sequence, is_live = part.sequence, part.is_live
+            if is_live:
+                num_computed += part.count
                 if sequence.cached_root_len is None:
                     sequence.cached_root_len = self._pinning.count_root_tokens(sequence)
-                sequence.scores += outcome.scores[scored : scored + count].tolist()
-                sequence.score_tops += outcome.score_tops[scored : scored + count]
+                if part.scored:
+                    found = slice(scored, scored + len(part.scored))
+                    sequence.scores += outcome.scores[found].tolist()
+                    sequence.score_tops += outcome.score_tops[found]
                 if sequence.num_stored_scores < len(sequence.scores):
                     self._scheduler.cache_scores(sequence)
-            scored += count
-            if part.is_last and sequence.node is not None:
-                if part.is_live:
+            scored += len(part.scored)
+            if not part.is_last:
+                continue
+            if sequence.node is not None:
+                if is_live:
                     self._take_answer(sequence, outcome.answers[answered])
                 answered += 1
-            if part.is_sampling:
+            if sequence.is_generating:
                 if part.is_wanted:
-                    self._take_token(sequence, outcome, num_sampled)
+                    self._take_token(sequence, tokens[num_sampled], outcome, num_sampled)
+                    num_taken += 1
                 num_sampled += 1
+        self.counters.computed_tokens += num_computed
+        self.counters.sampled_tokens += num_taken
 
     def _take_answer(self, sequence: Sequence, answer: Answer) -> None:
         search, node = sequence.job.search, sequence.node
@@ -229,20 +238,20 @@ class Engine:
             return
         search.set_logprobs(node, answer.logprobs.tolist(), answer.log_masses.tolist())
 
-    def _take_token(self, sequence: Sequence, outcome: Outcome, num_sampled: int) -> None:
-        self.counters.sampled_tokens += 1
-        token = int(outcome.tokens[num_sampled])
+    def _take_token(self, sequence: Sequence, token: int, outcome: Outcome, index: int) -> None:
         if token < 0:
             self._fail_with(sequence.job, ValueError(_NOT_FINITE))
             return
+        sampling, logprob = sequence.job.call.sampling, None
         try:
-            if sequence.job.call.sampling.log_mass:
+            if sampling.log_mass:
                 masses = outcome.log_masses
-                sequence.log_masses.append(float(masses[num_sampled]) if len(masses) else 0.0)
-            self._output_processor.advance(
-                sequence, token, read_logprob(sequence, outcome, num_sampled)
-            )
-            self._scheduler.trim(sequence)
+                sequence.log_masses.append(float(masses[index]) if len(masses) else 0.0)
+            if sampling.logprobs is not None:
+                logprob = read_logprob(outcome, index)
+            self._output_processor.advance(sequence, token, logprob)
+            if sequence.has_stale_slots:
+                self._scheduler.trim(sequence)
         except Exception as error:  # the constraint broke, or does not allow the token
             self._fail_with(sequence.job, error)
 
@@ -308,10 +317,11 @@ class Engine:
             job = sequence.job
             if job not in self._jobs:
                 continue
-            if sequence.num_pending == 0 and not sequence.is_generating:
+            if not sequence.is_generating and sequence.num_pending == 0:
                 sequence.ending = Ending("length", None, 0)
             if sequence.ending is None:
-                self._stream(sequence)
+                if job.call.stream:
+                    self._stream(sequence)
                 continue
             self._close(sequence)
             if job.num_open == 0:

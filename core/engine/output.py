@@ -45,26 +45,28 @@ class OutputProcessor:
         is refused: another is sampled."""
         if sequence.ending is not None:
             return
-        left = sequence.rules.max_new - sequence.num_new
-        if sequence.cursor is not None and not sequence.cursor.fits(token, left):
+        cursor = sequence.cursor
+        if cursor is not None and not cursor.fits(token, sequence.rules.max_new - sequence.num_new):
             sequence.resample()
             return
         if logprob is not None:
             sequence.logprobs.append(logprob)
+        if cursor is None:
+            self._append(sequence, token)
+            return
         del sequence.planned[:1]
         self._append(sequence, token)
         if not sequence.planned:
             self._jump_forward(sequence)
 
     def _append(self, sequence: Sequence, token: int) -> None:
-        sequence.append(token)
-        rules = sequence.rules
-        if token in rules.end_ids and sequence.num_new > rules.min_new and _may_end(sequence):
+        num_new, rules = sequence.append(token), sequence.rules
+        if token in rules.end_ids and num_new > rules.min_new and _may_end(sequence):
             sequence.ending = Ending("stop", token, len(sequence.text))
             return
         before = len(sequence.text)
         sequence.text += self._bytes_of(token)
-        if rules.stops and sequence.num_new >= rules.min_new:
+        if rules.stops and num_new >= rules.min_new:
             ending = _find_stop(sequence, before)
             if ending is not None and _is_valid_end(sequence, ending.text_len):
                 sequence.ending = ending
@@ -72,7 +74,7 @@ class OutputProcessor:
             sequence.cursor.advance(token)
             if sequence.ending is None and sequence.cursor.is_finished:
                 sequence.ending = Ending("stop", None, len(sequence.text))
-        if sequence.ending is None and sequence.num_new >= rules.max_new:
+        if num_new >= rules.max_new and sequence.ending is None:
             sequence.ending = Ending("length", None, len(sequence.text))
 
     def _jump_forward(self, sequence: Sequence) -> None:

@@ -57,6 +57,7 @@ class Sequence:
       known so far, and their top log-probabilities. num_cached_scores: how many of the next ones
       the cache had at the last match. num_stored_scores: how many of the first ones it was given.
     seed: of its samples. is_plain_greedy: it needs nothing but the likeliest token.
+    is_generating: whether a token is sampled once all tokens are computed.
     index: which of the job's sequences it is.
     num_computed: tokens whose KV is in the pool. num_allocated: tokens that have a slot; one more
       than `num_ids` where the token in flight has one already.
@@ -112,7 +113,11 @@ class Sequence:
     num_forced: int = 0
     log_masses: list[float] = field(default_factory=list)
     node: Node | None = None
+    is_generating: bool = field(init=False)
     _hashed: tuple[int, int] = (-1, 0)
+
+    def __post_init__(self) -> None:
+        self.is_generating = self.rules.max_new > 0
 
     @property
     def num_new(self) -> int:
@@ -132,8 +137,8 @@ class Sequence:
     @property
     def has_token_in_flight(self) -> bool:
         """Whether its next token is in flight and, as far as is known, not its last."""
-        is_in_flight = self.num_computed < self.num_allocated == self.num_ids and self.is_generating
-        return is_in_flight and self.num_new + 1 < self.rules.max_new
+        is_in_flight = self.num_computed < self.num_allocated == self.num_ids
+        return is_in_flight and self.num_ids - self.prompt_len + 1 < self.rules.max_new
 
     @property
     def match_limit(self) -> int:
@@ -181,11 +186,6 @@ class Sequence:
         return 0 if call.scored_from is None else call.sampling.logprobs or 0
 
     @property
-    def is_generating(self) -> bool:
-        """Whether a token is sampled once all tokens are computed."""
-        return self.rules.max_new > 0
-
-    @property
     def is_aborted(self) -> bool:
         """Whether it was ended early."""
         return self.ending is not None and self.ending.reason == "abort"
@@ -202,24 +202,25 @@ class Sequence:
 
     def sampling_params(self) -> SamplingParams:
         """The sampling parameters of its next token."""
-        sampling = self.job.call.sampling
-        is_early = self.num_new < self.rules.min_new
+        num_new = self.num_ids - self.prompt_len
+        is_early = num_new < self.rules.min_new
         mask = None if self.cursor is None else self._mask(self.cursor, is_early)
         if mask is None and self.is_plain_greedy and not is_early:
             return GREEDY
+        sampling = self.job.call.sampling
         is_penalised = sampling.frequency_penalty or sampling.presence_penalty
         is_repeating = sampling.repetition_penalty != 1.0
         return SamplingParams(
             temperature=sampling.temperature,
             seed=self.seed,
-            index=self.num_new,
+            index=num_new,
             top_k=sampling.top_k,
             top_p=sampling.top_p,
             min_p=sampling.min_p,
             frequency_penalty=sampling.frequency_penalty,
             presence_penalty=sampling.presence_penalty,
             repetition_penalty=sampling.repetition_penalty,
-            logit_bias=tuple(sampling.logit_bias.items()),
+            logit_bias=tuple(sampling.logit_bias.items()) if sampling.logit_bias else (),
             banned=tuple(self.rules.end_ids) if is_early and mask is None else (),
             generated=self.generated if is_penalised or is_repeating else None,
             prompt=self.ids[: self.prompt_len] if is_repeating else None,
@@ -302,10 +303,11 @@ class Sequence:
         size = len(ids)
         return Sequence(self.job, index, ids, size, size, self.rules, self.seed, node=node)
 
-    def append(self, token: int) -> None:
-        """Add a generated token."""
+    def append(self, token: int) -> int:
+        """Add a generated token; returns how many there are."""
         self.ids[self.num_ids] = token
         self.num_ids += 1
+        return self.num_ids - self.prompt_len
 
 
 @dataclass(slots=True, eq=False)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 DTYPE_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
+STAGING_BYTES = 64 << 20  # of a device, for keys and values on their way to the host or back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -447,7 +447,7 @@ from forkroot.core.api.config import EngineConfig
 from forkroot.core.local import LocalBackend
 from forkroot.core.api.protocol import Call, Sampling, Text
 from forkroot.benchmarks.common.fake_runner import FakeRunner, byte_tokenizer
-config = EngineConfig(num_slots=600, context_len=500)
+config = EngineConfig(num_slots=600, context_len=500, max_running=8, chunk_tokens=64)
 backend = LocalBackend("fake", config, byte_tokenizer(), FakeRunner(600), 257, frozenset())
 reply = backend.submit(Call((Text("x"),), Sampling(max_tokens=450)))
 other = LocalBackend("fake", config, byte_tokenizer(), FakeRunner(600), 257, frozenset())

@@ -24,9 +24,7 @@ from ...api.batch import Batch
 from ..inputs import Inputs, named, past_of, to_tensor, wanted_of
 from ..model import Model
 from ..pool import KVPool
-
-SPACINGS = ((8, 64), (16, 128), (32, 256), (64, sys.maxsize))  # of sizes, and up to which size
-EXTEND_SIZES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+from ..step_sizes import EXTEND_SIZES, sizes_up_to
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +65,6 @@ class CudaRecorder:
             run()
         replay: Run = graph.replay
         return replay
-
-
-def sizes_up_to(max_size: int) -> tuple[int, ...]:
-    """The sizes that are recorded for decode steps of up to `max_size` sequences: further apart the
-    larger they are."""
-    sizes, last = [size for size in (1, 2, 4) if size < max_size], 0
-    for spacing, end in SPACINGS:
-        sizes += range(last + spacing, min(end + 1, max_size), spacing)
-        last = end
-    return (*sizes, max_size)
 
 
 class Graphs:

@@ -13,9 +13,12 @@ from torch import Tensor
 
 from ...api.batch import Copy, Ints
 from ...api.errors import InvalidCall
+from ...common.memory import available_memory
 from ..pool import allocating, too_large
+from ..sizes import STAGING_BYTES
+from .pinned import Cudart, PinnedMemory
 
-BLOCK = 256  # tokens that are copied at a time
+BLOCK = 256  # tokens that are copied at a time, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,28 +32,47 @@ class Host:
 
 class HostStore:
     """Storage for tokens of every layer of a pool, whose memory is [layers, 2, kv_heads, slots,
-    dim] with any strides. Raises InvalidCall for a size or a file that cannot be allocated."""
+    dim] with any strides. Raises InvalidCall for a size or a file that cannot be allocated.
 
-    def __init__(self, layers: Tensor, host: Host) -> None:
+    cudart: pins memory; None: torch's where the pool is on a GPU, else none does.
+    """
+
+    _pinned: PinnedMemory | None = None
+
+    def __init__(self, layers: Tensor, host: Host, cudart: Cudart | None = None) -> None:
         self._layers = layers
         num_slots, file = host.num_slots, host.file
         num_layers, parts, heads, _, dim = layers.shape
         shape = (num_slots, num_layers, parts, heads, dim)
         size = num_slots * num_layers * parts * heads * dim
         num_bytes = size * layers.dtype.itemsize
-        if file is None:
-            is_pinned = layers.device.type == "cuda"
-            with allocating("host_slots", num_slots, num_bytes):
-                store = torch.empty(size, dtype=layers.dtype, pin_memory=is_pinned)
-        else:
+        if file is not None:
             store = _mapped(file, size, layers.dtype, num_slots)
+        elif layers.is_cuda or cudart is not None:
+            self._pinned = _pinned(size, layers.dtype, num_slots, cudart)
+            store = self._pinned.numbers
+        else:
+            with allocating("host_slots", num_slots, num_bytes):
+                store = torch.empty(size, dtype=layers.dtype)
         self._store = store.view(shape)
+        self._block = min(BLOCK, max(1, STAGING_BYTES * num_slots // (2 * num_bytes)))
 
     def copy(self, it: Copy) -> None:
-        """Copy tokens to this store or back, so many at a time that little memory is needed."""
+        """Copy tokens to this store or back, so many at a time that the device needs at most
+        `STAGING_BYTES` for them, twice: as they were, and in the other's order."""
         move = self._load if it.is_load else self._save
-        for start in range(0, len(it.slots), BLOCK):
-            move(it.slots[start : start + BLOCK], it.host[start : start + BLOCK])
+        for start in range(0, len(it.slots), self._block):
+            block = slice(start, start + self._block)
+            move(it.slots[block], it.host[block])
+
+    def close(self) -> None:
+        """Free the memory, once all copies are made. It cannot be used any more."""
+        if self._layers.is_cuda:
+            torch.cuda.synchronize(self._layers.device)
+        if self._pinned is not None:
+            self._pinned.close()
+        self._pinned = None
+        del self._store
 
     def _save(self, slots: Ints, host: Ints) -> None:
         found = self._layers.index_select(3, self._on_device(slots)).permute(3, 0, 1, 2, 4)
@@ -70,6 +92,14 @@ class HostStore:
 
     def _on_device(self, slots: Ints) -> Tensor:
         return _index(slots).to(self._layers.device, non_blocking=True)
+
+
+def _pinned(size: int, dtype: torch.dtype, num_slots: int, cudart: Cudart | None) -> PinnedMemory:
+    num_bytes = size * dtype.itemsize
+    if num_bytes > available_memory():  # locking writes all of it, which could end the process
+        raise too_large("host_slots", num_slots, num_bytes)
+    with allocating("host_slots", num_slots, num_bytes):
+        return PinnedMemory(size, dtype, cudart)
 
 
 def _mapped(file: Path, size: int, dtype: torch.dtype, num_slots: int) -> Tensor:

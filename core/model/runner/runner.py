@@ -26,8 +26,9 @@ from ..sampling.fetch import Fetch
 from ..sampling.logprobs import Top
 from ..sampling.masks import allowed
 from ..sampling.sampler import Samples, has_compiled_sampler, sample
+from ..step_sizes import EXTEND_SIZES
 from .answers import answer, blocks, score
-from .graphs import EXTEND_SIZES, CudaRecorder, Graphs, Recorder, States
+from .graphs import CudaRecorder, Graphs, Recorder, States
 from .host import Host, HostStore
 from .micro_batches import NUM_MICRO_BATCHES, micro_batches
 
@@ -119,6 +120,8 @@ class ModelRunner:
 
     def close(self) -> None:
         """Free the pool's memory; the runner cannot run any more."""
+        if self._host is not None:
+            self._host.close()
         del self._graphs, self._pool, self._ahead, self.model, self._host
 
     # --- hidden states -----------------------------------------------------------------------

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ....kernels.devices import DeviceSampler
 from ....kernels.gpu.upload import uploaded
-from ...api.batch import SamplingParams
+from ...api.batch import GREEDY, SamplingParams
 from .fetch import Fetch
 from .logprobs import MIN_TEMPERATURE, log_masses, logprobs
 from .masks import packed
@@ -63,13 +63,14 @@ def sample_on_device(
 
 
 def _settings(params: Sequence[SamplingParams], logits: Tensor) -> _Settings:
-    """All parameters, uploaded by one copy."""
+    """All parameters, uploaded by one copy; of greedy rows alone, made on the device."""
+    if all(it is GREEDY for it in params):
+        return _greedy(len(params), logits.device)
     masks = [(row, it.mask) for row, it in enumerate(params) if it.mask is not None]
-    temperatures = [
-        max(it.temperature, MIN_TEMPERATURE) if it.temperature > 0 else 0.0 for it in params
-    ]
+    temperatures = np.array([it.temperature for it in params])
+    temperatures[(temperatures > 0) & (temperatures < MIN_TEMPERATURE)] = MIN_TEMPERATURE
     arrays = [
-        np.array(temperatures, np.float32).view(np.int32),
+        temperatures.astype(np.float32).view(np.int32),
         np.array([it.top_k for it in params], np.int32),
         np.array([it.top_p for it in params], np.float32).view(np.int32),
         np.array([it.min_p for it in params], np.float32).view(np.int32),
@@ -81,6 +82,13 @@ def _settings(params: Sequence[SamplingParams], logits: Tensor) -> _Settings:
     floats = ("temperatures", "top_ps", "min_ps")
     changes = {name: getattr(settings, name).view(torch.float32) for name in floats}
     return settings._replace(**changes, numbers=settings.numbers.view(torch.float64))
+
+
+def _greedy(count: int, device: torch.device) -> _Settings:
+    numbers = torch.zeros(count, dtype=torch.float64, device=device)
+    zeros, ones = numbers.view(torch.float32)[:count], torch.ones(count, device=device)
+    none = zeros.view(torch.int32)[:0]
+    return _Settings(zeros, zeros.view(torch.int32), ones, zeros, numbers, none, none)
 
 
 def _masked(logits: Tensor, settings: _Settings, is_own: bool) -> Tensor:

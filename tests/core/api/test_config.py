@@ -34,10 +34,11 @@ def test_a_misspelled_setting_is_refused_with_the_one_that_was_meant_and_no_list
         ("num_slots", 0, "an integer from 1 to 2**31-1, or None"),
         ("num_slots", 2.5, "an integer from 1 to 2**31-1, or None"),
         ("num_slots", 2**31, "an integer from 1 to 2**31-1, or None"),
-        ("max_running", True, "an integer from 1 to 2**31-1"),
-        ("max_running", None, "an integer from 1 to 2**31-1"),
+        ("max_running", True, "an integer from 1 to 2**31-1, or None"),
+        ("max_running", 0, "an integer from 1 to 2**31-1, or None"),
+        ("ageing", None, "an integer from 1 to 2**31-1"),
         ("max_waiting", 0, "an integer from 1 to 2**31-1"),
-        ("chunk_tokens", "64", "an integer from 1 to 2**31-1"),
+        ("chunk_tokens", "64", "an integer from 1 to 2**31-1, or None"),
         ("context_len", 1, "an integer from 2 to 2**31-1, or None"),
         ("ageing", 0, "an integer from 1 to 2**31-1"),
         ("hold_min", -1, "an integer from 1 to 2**31-1"),
@@ -105,7 +106,9 @@ def test_resolving_fills_in_what_is_unset():
     config = EngineConfig(max_running=4)
     resolved = config.resolve(model_context=100, kv_bytes_per_token=8, memory=8 * 250)
     assert (resolved.context_len, resolved.num_slots) == (100, 250)
+    assert (resolved.max_running, resolved.chunk_tokens) == (4, 1024)
     assert (config.context_len, config.num_slots) == (None, None)
+    assert EngineConfig().resolve(100, 8, 0).max_running == 64
 
 
 def test_no_more_slots_are_taken_than_can_be_used_and_no_fewer_than_one_sequence_needs():
@@ -115,7 +118,7 @@ def test_no_more_slots_are_taken_than_can_be_used_and_no_fewer_than_one_sequence
 
 
 def test_what_is_set_stays():
-    config = EngineConfig(num_slots=7, context_len=500)
+    config = EngineConfig(num_slots=7, context_len=500, max_running=3, chunk_tokens=9)
     assert config.resolve(1000, 8, 10**9) == config
     assert config.resolve(500, 8, 10**9) == config
 

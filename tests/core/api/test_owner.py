@@ -32,7 +32,8 @@ CALL = Call((Text("a"),), Sampling(max_tokens=3, temperature=0.0))
 
 
 def local() -> LocalBackend:
-    config = EngineConfig.from_settings({"num_slots": 100, "context_len": 50, "max_running": 2})
+    sizes = {"num_slots": 100, "context_len": 50, "max_running": 2}
+    config = EngineConfig.from_settings(sizes | {"chunk_tokens": 64})
     return LocalBackend("fake", config, byte_tokenizer(), FakeRunner(100), 257, frozenset({256}))
 
 

@@ -21,8 +21,9 @@ from forkroot.core.api.batch import Batch, Outcome, SamplingParams
 from forkroot.core.model.model import Model
 from forkroot.core.model.parallel import Ranks
 from forkroot.core.model.pool import KVPool
-from forkroot.core.model.runner.graphs import CudaRecorder, Graphs, sizes_up_to
+from forkroot.core.model.runner.graphs import CudaRecorder, Graphs
 from forkroot.core.model.runner.runner import ModelRunner
+from forkroot.core.model.step_sizes import sizes_up_to
 
 from ..conftest import NUM_SLOTS, MakeCheckpoint, Placement, load
 from .test_gpu_path import SMALL, load_there, take

@@ -15,12 +15,32 @@ from forkroot.core.model.parallel import Ranks
 from forkroot.core.model.pool import KVPool
 from forkroot.core.model.runner.host import Host, HostStore
 from forkroot.core.model.runner.runner import ModelRunner
+from forkroot.core.model.sizes import STAGING_BYTES
 
 from ..conftest import NUM_SLOTS, PLAIN, MakeCheckpoint, Placement, load
+from .counting import AllocationCounter
 
 LAYERS = torch.zeros(1, 2, 1, 8, 4)
 HUGE = 1 << 46
 CPU = torch.device("cpu")
+
+
+class FakeCudart:
+    """Remembers which memory is locked. error: what it answers instead."""
+
+    def __init__(self, error: int = 0) -> None:
+        self.locked = dict[int, int]()
+        self._error = error
+
+    def cudaHostRegister(self, pointer: int, num_bytes: int, flags: int) -> int:
+        assert flags == 0
+        if not self._error:
+            self.locked[pointer] = num_bytes
+        return self._error
+
+    def cudaHostUnregister(self, pointer: int) -> int:
+        del self.locked[pointer]
+        return 0
 
 
 def test_a_file_in_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
@@ -100,3 +120,61 @@ def test_long_copies_are_made_in_blocks() -> None:
     layers.zero_()
     store.copy(Copy(slots, host, is_load=True))
     assert torch.equal(layers, kept)
+
+
+@pytest.mark.parametrize("num_slots", [1, 37, 5000])
+def test_pinned_memory_is_exactly_as_large_as_the_host_tier(num_slots: int) -> None:
+    cudart = FakeCudart()
+    store = HostStore(LAYERS, Host(num_slots), cudart)
+    assert list(cudart.locked.values()) == [num_slots * 2 * 4 * 4]
+    store.close()
+    assert not cudart.locked
+
+
+def test_pinned_memory_is_unlocked_with_its_last_user() -> None:
+    cudart = FakeCudart()
+    store = HostStore(LAYERS, Host(8), cudart)
+    assert cudart.locked
+    del store
+    assert not cudart.locked
+
+
+def test_pinned_memory_holds_what_is_copied_to_it() -> None:
+    layers = torch.arange(2 * 8 * 4, dtype=torch.float32).view(1, 2, 1, 8, 4)
+    store, kept = HostStore(layers, Host(8), FakeCudart()), layers.clone()
+    slots, host = np.arange(8, dtype=np.int32), np.arange(8, dtype=np.int32)[::-1].copy()
+    store.copy(Copy(slots, host, is_load=False))
+    layers.zero_()
+    store.copy(Copy(slots, host, is_load=True))
+    assert torch.equal(layers, kept)
+
+
+def test_memory_that_cannot_be_pinned_is_refused() -> None:
+    with pytest.raises(InvalidCall, match=r"invalid host_slots=8 \(0\.0 GiB of KV\): expected"):
+        HostStore(LAYERS, Host(8), FakeCudart(error=2))
+
+
+def test_more_than_the_free_memory_is_refused_before_any_is_pinned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from forkroot.core.model.runner import host
+
+    monkeypatch.setattr(host, "available_memory", lambda: 255)
+    cudart = FakeCudart()
+    with pytest.raises(InvalidCall, match=r"invalid host_slots=8 .*as many tokens as fit in free"):
+        HostStore(LAYERS, Host(8), cudart)
+    assert not cudart.locked
+    HostStore(LAYERS, Host(7), cudart).close()
+
+
+def test_copies_of_wide_tokens_take_no_more_of_the_device_than_is_kept_for_them() -> None:
+    layers = torch.zeros(4, 2, 128, 80, 256)  # 1 MiB a token
+    layers[:, :, 0, :, 0] = torch.arange(80)
+    store, kept = HostStore(layers, Host(80)), layers[:, :, :2].clone()
+    slots, host = np.arange(80, dtype=np.int32)[::-1].copy(), np.arange(80, dtype=np.int32)
+    with AllocationCounter(CPU) as counter:
+        store.copy(Copy(slots, host, is_load=False))
+        layers.zero_()
+        store.copy(Copy(slots, host, is_load=True))
+    assert 2 * counter.peak <= STAGING_BYTES + 4096
+    assert torch.equal(layers[:, :, :2], kept)
