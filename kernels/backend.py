@@ -48,11 +48,18 @@ class FusedMoE(Protocol):
     """A mixture of experts whose weights lie in one tensor."""
 
     def __call__(
-        self, x: Tensor, w1: Tensor, w2: Tensor, topk_ids: Tensor, topk_weights: Tensor
+        self,
+        x: Tensor,
+        w1: Tensor,
+        w2: Tensor,
+        router_logits: Tensor,
+        top_k: int,
+        total: Tensor | None = None,
     ) -> Tensor:
-        """For x [tokens, hidden] the sum of w2(silu(gate) * up) over the experts topk_ids [tokens,
-        k], by topk_weights [tokens, k] (float32): a new [tokens, hidden] in float32. w1: [experts,
-        gate then up, hidden]. w2: [experts, hidden, ffn]."""
+        """For x [tokens, hidden] the sum of w2(silu(gate) * up) over the top_k most likely experts
+        by router_logits [tokens, experts], weighted by their probabilities, which are scaled to sum
+        to 1: added to total [tokens, hidden], or a new tensor of x's dtype. w1: [experts, gate then
+        up, hidden]. w2: [experts, hidden, ffn]."""
 
 
 class Rows(Protocol):

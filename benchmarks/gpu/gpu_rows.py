@@ -28,10 +28,11 @@ from forkroot.core.model.sampling.sampler import sample, uniforms
 from forkroot.kernels.devices import DeviceSampler
 from forkroot.kernels.gpu.activation import silu_mul
 from forkroot.kernels.gpu.attention.kv_write import write
-from forkroot.kernels.gpu.experts import SortedPairs, gathered_gemm, weighted_gemm
+from forkroot.kernels.gpu.experts import gated_gemm, scattered_gemm
 from forkroot.kernels.gpu.masks import mask
 from forkroot.kernels.gpu.norms import rms_norm
 from forkroot.kernels.gpu.rotary import apply_rotary
+from forkroot.kernels.gpu.routing import SortedPairs
 from forkroot.kernels.gpu.sampler import sample_tokens
 
 EPS = 1e-5
@@ -237,8 +238,8 @@ def _given(bench: Bench, all_params: list[SamplingParams]) -> list[Tensor]:
 
 def _sorted(bench: Bench, sizes: ModelConfig, count: int) -> tuple[Tensor, SortedPairs]:
     order = torch.rand(count, sizes.num_experts, device=bench.device).argsort(-1)
-    chosen = order[:, : sizes.experts_per_token].contiguous()
-    return chosen.flatten(), SortedPairs.of(chosen, sizes.num_experts)
+    chosen = order[:, : sizes.experts_per_token].int().contiguous()
+    return chosen.flatten(), SortedPairs.of(chosen, sizes.num_experts, bench.dtype)
 
 
 def _least(x: Tensor, out_size: int, weights: Tensor, chosen: Tensor) -> tuple[float, float]:
@@ -249,42 +250,41 @@ def _least(x: Tensor, out_size: int, weights: Tensor, chosen: Tensor) -> tuple[f
 
 
 def _spread(bench: Bench, sizes: ModelConfig, count: int) -> Job:
-    x, per_row = bench.normal(count, sizes.hidden_size), sizes.experts_per_token
-    size = 2 * sizes.ffn_size
-    weights = bench.normal(sizes.num_experts, size, sizes.hidden_size)
+    x, size = bench.normal(count, sizes.hidden_size), sizes.ffn_size
+    w1 = bench.normal(sizes.num_experts, 2 * size, sizes.hidden_size)
+    w1 /= sizes.hidden_size**0.5  # a product of two sums must fit in float16
     chosen, pairs = _sorted(bench, sizes, count)
 
     def error() -> float:
         poison((len(chosen), size), dtype=x.dtype, device=bench.device)
-        found = gathered_gemm(x, weights, pairs, per_row)
-        rows = x.double().repeat_interleave(per_row, 0)[pairs.order.long()]
-        return _by_expert(found, rows, weights, chosen[pairs.order.long()])
+        found, order = gated_gemm(x, w1, pairs), pairs.order.long()
+        rows = x.double().repeat_interleave(sizes.experts_per_token, 0)[order]
+        gate, up = _products(rows, w1, chosen[order]).chunk(2, -1)
+        return distance(found, F.silu(gate) * up)
 
-    return Job(
-        lambda: gathered_gemm(x, weights, pairs, per_row), error, *_least(x, size, weights, chosen)
-    )
+    return Job(lambda: gated_gemm(x, w1, pairs), error, *_least(x, size, w1, chosen))
 
 
 def _collect(bench: Bench, sizes: ModelConfig, count: int) -> Job:
     chosen, pairs = _sorted(bench, sizes, count)
     x = bench.normal(len(chosen), sizes.ffn_size)
-    weights = bench.normal(sizes.num_experts, sizes.hidden_size, sizes.ffn_size)
-    shares = torch.rand(len(chosen), device=bench.device)
+    w2 = bench.normal(sizes.num_experts, sizes.hidden_size, sizes.ffn_size)
 
     def error() -> float:
-        poison((len(chosen), sizes.hidden_size), dtype=torch.float32, device=bench.device)
+        poison((len(chosen), sizes.hidden_size), dtype=x.dtype, device=bench.device)
         order = pairs.order.long()
-        found = weighted_gemm(x, weights, pairs, shares)[order]
-        return _by_expert(found, x.double() * shares[order, None], weights, chosen[order])
+        found = scattered_gemm(x, w2, pairs)[order]
+        return distance(found, _products(x.double(), w2, chosen[order]))
 
-    least = _least(x, 2 * sizes.hidden_size, weights, chosen)
-    return Job(lambda: weighted_gemm(x, weights, pairs, shares), error, *least)
+    least = _least(x, sizes.hidden_size, w2, chosen)
+    return Job(lambda: scattered_gemm(x, w2, pairs), error, *least)
 
 
-def _by_expert(found: Tensor, rows: Tensor, weights: Tensor, experts: Tensor) -> float:
-    """Distance from one product an expert, of rows [pairs, depth] in float64."""
-    wanted = torch.empty(found.shape, dtype=torch.float64, device=found.device)
+def _products(rows: Tensor, weights: Tensor, experts: Tensor) -> Tensor:
+    """Rows [pairs, depth] in float64, each times its expert's matrix."""
+    size = len(rows), weights.shape[1]
+    products = torch.empty(size, dtype=torch.float64, device=rows.device)
     for expert in experts.unique().tolist():
         mine = experts == expert
-        wanted[mine] = rows[mine] @ weights[expert].double().T
-    return distance(found, wanted)
+        products[mine] = rows[mine] @ weights[expert].double().T
+    return products

@@ -29,7 +29,7 @@ with needs("triton"):
     from forkroot.kernels.gpu.activation import silu_mul
     from forkroot.kernels.gpu.attention.attention import GpuAttention
     from forkroot.kernels.gpu.attention.kv_write import write
-    from forkroot.kernels.gpu.experts import SortedPairs, gathered_gemm, weighted_gemm
+    from forkroot.kernels.gpu.experts import fused_moe
     from forkroot.kernels.gpu.launch import only_compiling
     from forkroot.kernels.gpu.masks import mask
     from forkroot.kernels.gpu.norms import rms_norm
@@ -112,13 +112,11 @@ def logits(shape: Shape) -> None:
 
 
 def experts(shape: Shape, dtype: torch.dtype, num_tokens: int) -> None:
-    """Both products of a mixture."""
-    pairs = SortedPairs.of(torch.zeros(num_tokens, 2, dtype=torch.int64), shape.experts)
+    """A mixture, from its router logits on."""
     x = torch.empty(num_tokens, shape.hidden, dtype=dtype)
-    first = torch.empty(shape.experts, 2 * shape.ffn, shape.hidden, dtype=dtype)
-    middle = gathered_gemm(x, first, pairs, 2)
-    second = torch.empty(shape.experts, shape.hidden, shape.ffn, dtype=dtype)
-    weighted_gemm(middle[:, : shape.ffn], second, pairs, torch.ones(num_tokens * 2))
+    w1 = torch.empty(shape.experts, 2 * shape.ffn, shape.hidden, dtype=dtype)
+    w2 = torch.empty(shape.experts, shape.hidden, shape.ffn, dtype=dtype)
+    fused_moe(x, w1, w2, torch.empty(num_tokens, shape.experts, dtype=dtype), 2, x)
 
 
 def launches() -> Iterator[tuple[str, Callable[[], None]]]:

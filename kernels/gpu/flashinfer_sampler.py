@@ -1,6 +1,6 @@
-"""Samples tokens by FlashInfer's sampling kernels (0.6).
+"""Samples tokens by FlashInfer's sampling kernels (0.6.14 to 0.7.2).
 
-These take one seed for a call and distinguish rows by their index: up to 0.6.14 their kernels read
+These take one seed for a call and distinguish rows by their index: up to 0.7.1 their kernels read
 the first of the seeds that they are given, and no other. So what a row gets depends on the rows
 beside it: the same batch samples the same tokens again, and so does a single row, but a seed
 does not fix a call's answer within a batch. Greedy rows are as everywhere.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from . import activation, norms, rotary
-from .experts import SortedPairs, gathered_gemm, weighted_gemm
+from . import activation, experts, norms, rotary
 
 
 class GpuRows:
     """The `Rows` of a GPU."""
+
+    fused_moe = staticmethod(experts.fused_moe)
 
     @staticmethod
     def norm(weight: Tensor, eps: float) -> GpuNorm:
@@ -25,17 +26,6 @@ class GpuRows:
     def silu_mul(gate_up: Tensor) -> Tensor:
         """As `Rows.silu_mul`."""
         return activation.silu_mul(gate_up)
-
-    @staticmethod
-    def fused_moe(
-        x: Tensor, w1: Tensor, w2: Tensor, topk_ids: Tensor, topk_weights: Tensor
-    ) -> Tensor:
-        """As `Mix`: pairs of token and expert are sorted by expert on the device."""
-        num_tokens, per_token = topk_ids.shape
-        pairs = SortedPairs.of(topk_ids, len(w1))
-        middle = activation.silu_mul(gathered_gemm(x, w1, pairs, per_token))
-        made = weighted_gemm(middle, w2, pairs, topk_weights.flatten())
-        return made.view(num_tokens, per_token, -1).sum(1)
 
 
 class GpuNorm:

@@ -12,9 +12,9 @@ from ....kernels.backend import FusedMoE
 from .llama import FeedForward, Llama, Matrices
 from .parts import Parts
 
-# The sum of what the experts topk_ids [tokens, k] make of x [tokens, hidden], by topk_weights
-# [tokens, k]: [tokens, hidden] in float32 or x's dtype; of each rank its part.
-Experts: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
+# For x [tokens, hidden] the sum of what its likeliest experts by router logits [tokens, experts]
+# make: added to a total [tokens, hidden], or a new tensor of x's dtype; of each rank its part.
+Experts: TypeAlias = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 class Expert:
@@ -32,11 +32,15 @@ class Expert:
 class SortedExperts:
     """Pairs of token and expert are sorted by expert: one product for each that has tokens."""
 
-    def __init__(self, parts: Parts, names: list[str]) -> None:
-        self._experts = [Expert(parts, name) for name in names]
+    def __init__(self, parts: Parts, names: list[str], top_k: int) -> None:
+        self._experts, self._top_k = [Expert(parts, name) for name in names], top_k
 
-    def __call__(self, x: Tensor, topk_ids: Tensor, topk_weights: Tensor) -> Tensor:
-        return (self._grouped(x, topk_ids) * topk_weights.unsqueeze(-1)).sum(1)
+    def __call__(self, x: Tensor, router_logits: Tensor, total: Tensor | None = None) -> Tensor:
+        likelihoods = router_logits.float().softmax(-1)  # [tokens, experts]
+        topk_weights, topk_ids = likelihoods.topk(self._top_k, dim=-1)
+        topk_weights /= topk_weights.sum(-1, keepdim=True)
+        made = (self._grouped(x, topk_ids) * topk_weights.unsqueeze(-1)).sum(1).to(x.dtype)
+        return made if total is None else total.add_(made)
 
     def _grouped(self, x: Tensor, topk_ids: Tensor) -> Tensor:
         """[tokens, k, hidden]."""
@@ -54,13 +58,13 @@ class SortedExperts:
 class StackedExperts:
     """All by one launch for each product, and no number of tokens leaves the device."""
 
-    def __init__(self, parts: Parts, names: list[str], fused_moe: FusedMoE) -> None:
-        self._fused_moe = fused_moe
+    def __init__(self, parts: Parts, names: list[str], top_k: int, fused_moe: FusedMoE) -> None:
+        self._fused_moe, self._top_k = fused_moe, top_k
         self._w1 = parts.stacked_rows([(f"{name}.w1", f"{name}.w3") for name in names])
         self._w2 = parts.stacked_columns([f"{name}.w2" for name in names])
 
-    def __call__(self, x: Tensor, topk_ids: Tensor, topk_weights: Tensor) -> Tensor:
-        return self._fused_moe(x, self._w1, self._w2, topk_ids, topk_weights)
+    def __call__(self, x: Tensor, router_logits: Tensor, total: Tensor | None = None) -> Tensor:
+        return self._fused_moe(x, self._w1, self._w2, router_logits, self._top_k, total)
 
 
 class Mixture:
@@ -73,12 +77,11 @@ class Mixture:
         names = [f"{name}.experts.{expert}" for expert in range(config.num_experts)]
         fused_moe = parts.rows.fused_moe
         self._ranks = parts.ranks
-        self._top_k = config.experts_per_token
         self._router = parts.linear(f"{name}.gate")
         self._experts: Experts = (
-            SortedExperts(parts, names)
+            SortedExperts(parts, names, config.experts_per_token)
             if fused_moe is None
-            else StackedExperts(parts, names, fused_moe)
+            else StackedExperts(parts, names, config.experts_per_token, fused_moe)
         )
 
     @property
@@ -90,10 +93,11 @@ class Mixture:
         """As `FeedForward.add_to`."""
         if not len(x):  # no row of the last layer is wanted
             return
-        likelihoods = self._router(x).float().softmax(-1)  # [tokens, experts]
-        topk_weights, topk_ids = likelihoods.topk(self._top_k, dim=-1)
-        topk_weights /= topk_weights.sum(-1, keepdim=True)
-        residual += self._ranks.sum(self._experts(x, topk_ids, topk_weights).to(x.dtype))
+        router_logits = self._router(x)
+        if self._ranks.size == 1:
+            self._experts(x, router_logits, residual)
+        else:
+            residual += self._ranks.sum(self._experts(x, router_logits, None))
 
 
 class Mixtral(Llama):

@@ -1,5 +1,5 @@
-"""Attention by FlashInfer's kernels (0.6): paged decode and prefill with page size one, and shared
-roots read once, merged by their log-sum-exp."""
+"""Attention by FlashInfer's kernels (0.6.14 to 0.7.2): paged decode and prefill with page size one,
+and shared roots read once, merged by their log-sum-exp."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class FlashInferAttention:
             prefill = self._library.BatchPrefillWithPagedKVCacheWrapper
             self._wrappers[window] = _Wrappers(
                 self._library.BatchDecodeWithPagedKVCacheWrapper(
-                    self._work, "NHD", use_tensor_cores=is_grouped
+                    self._work, "NHD", use_tensor_cores=is_grouped, backend="fa2"
                 ),
                 prefill(self._work, "NHD", backend="fa2"),
                 prefill(self._shared_work, "NHD", backend="fa2"),

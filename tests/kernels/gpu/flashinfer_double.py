@@ -1,37 +1,100 @@
-"""Replaces FlashInfer where there is no GPU: its calls, checked as it checks them, in plain
-torch. It proves what we hand over, not what the library makes of it."""
+"""Replaces FlashInfer where there is no GPU: its calls, with the parameters of the versions that
+were checked, in plain torch. It proves what we hand over, not what the library makes of it."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .flashinfer_signatures import SIGNATURES
+
+Function = Callable[..., Any]
+
+
+def called_as(name: str) -> Callable[[Function], Function]:
+    """A function that takes what the library's takes in each version, and refuses all that this
+    double does not understand unless it has its default."""
+
+    def decorate(function: Function) -> Function:
+        known = set(inspect.signature(function).parameters)
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            for signature in SIGNATURES.values():
+                bound = signature[name].bind(*args, **kwargs)
+                unknown = set(bound.arguments) - known
+                assert not unknown, f"the double of {name} does not know {unknown}"
+                bound.apply_defaults()
+            return function(**{key: bound.arguments[key] for key in known})
+
+        return call
+
+    return decorate
+
 
 class _Wrapper:
-    def __init__(self, workspace: Tensor, layout: str, **options: Any) -> None:
-        assert layout == "NHD" and workspace.dtype is torch.uint8
-        self.options = options
-        self.given: tuple[Any, ...] = ()
+    """use_cuda_graph: lists of slots are copied into the buffers, and runs read these. What a
+    recorded run has as a plain number may not change after it."""
 
-    def run(self, q: Tensor, pages: tuple[Tensor, Tensor], return_lse: bool = False) -> Any:
-        counts, indptr, slots, is_causal, window, softcap, scale = self.given
+    def __init__(
+        self, float_workspace_buffer: Tensor, kv_layout: str, use_cuda_graph: bool, *buffers: Any
+    ) -> None:
+        assert kv_layout == "NHD" and float_workspace_buffer.dtype is torch.uint8
+        self._is_static, self._has_run = use_cuda_graph, False
+        self._lists, self._settings = buffers, ()
+        if use_cuda_graph:
+            assert all(buffer.dtype is torch.int32 for buffer in buffers)
+            assert (
+                len({len(buffer) for buffer in (buffers[0][1:], buffers[1][1:], buffers[3])}) == 1
+            )
+
+    def _plan(
+        self, lists: tuple[Tensor, ...], sizes: tuple[int, ...], settings: tuple[Any, ...]
+    ) -> None:
+        """lists: where queries and slots of each row begin, the slots, and how many of the last
+        page's are used."""
+        counts, indptr, indices, last_page_len = lists
+        assert all(it.dtype is torch.int32 for it in lists)
+        assert counts.is_cpu and indptr.is_cpu and last_page_len.is_cpu
+        assert len(counts) == len(indptr) == len(last_page_len) + 1
+        assert int(indptr[-1]) == len(indices) and bool((counts.diff() >= 0).all())
+        assert bool((indptr.diff() > 0).all()) and bool((last_page_len == 1).all())
+        assert sizes[3] == 1 and sizes[0] % sizes[1] == 0
+        if self._is_static:
+            assert not self._has_run or settings == self._settings
+            for buffer, values in zip(self._lists, lists, strict=True):
+                assert len(values) == len(buffer) or values is indices
+                buffer[: len(values)].copy_(values)
+        else:
+            self._lists = lists
+        self._settings = settings
+
+    def _run(self, q: Tensor, paged_kv_cache: tuple[Tensor, Tensor], return_lse: bool) -> Any:
+        is_causal, window, softcap, scale, dtypes = self._settings
+        assert (q.dtype, paged_kv_cache[0].dtype) == dtypes and q.is_contiguous()
+        self._has_run = True
+        firsts, indptr, slots, _ = self._lists
         outs, totals, first = [], [], 0
-        for row, count in enumerate(counts):
+        for row, count in enumerate(firsts.diff().tolist()):
             mine = slots[indptr[row] : indptr[row + 1]].long()
-            keys, values = (page[mine, 0].double() for page in pages)  # [n, kv_heads, dim]
+            keys, values = (page[mine, 0].double() for page in paged_kv_cache)  # [n, kv_heads, dim]
             group = q.shape[1] // keys.shape[1]
             keys, values = (x.repeat_interleave(group, 1) for x in (keys, values))
             scores = torch.einsum("qhd,khd->hqk", q[first : first + count].double(), keys) * scale
             if softcap:
                 scores = (scores / softcap).tanh() * softcap
-            places = torch.arange(count)[:, None] + len(mine) - count
-            hidden = torch.zeros(count, len(mine), dtype=torch.bool)
+            places = torch.arange(count, device=q.device)[:, None] + len(mine) - count
+            keys_at = torch.arange(len(mine), device=q.device)
+            hidden = torch.zeros(count, len(mine), dtype=torch.bool, device=q.device)
             if is_causal:
-                hidden |= torch.arange(len(mine)) > places
+                hidden |= keys_at > places
             if window >= 0:
-                hidden |= torch.arange(len(mine)) < places - window
+                hidden |= keys_at < places - window
             scores = scores.masked_fill(hidden, -torch.inf)
             values = values.nan_to_num() if window >= 0 else values
             outs.append(torch.einsum("hqk,khd->qhd", scores.softmax(-1), values).to(q.dtype))
@@ -42,41 +105,99 @@ class _Wrapper:
         return (out, total) if return_lse else out
 
 
+_DECODE, _PREFILL = "BatchDecodeWithPagedKVCacheWrapper", "BatchPrefillWithPagedKVCacheWrapper"
+
+
 class BatchDecodeWithPagedKVCacheWrapper(_Wrapper):
+    @called_as(f"{_DECODE}.__init__")
+    def __init__(
+        self, float_workspace_buffer, kv_layout, use_cuda_graph, use_tensor_cores,
+        paged_kv_indptr_buffer, paged_kv_indices_buffer, paged_kv_last_page_len_buffer, backend,
+    ) -> None:  # fmt: skip
+        assert backend == "fa2"  # "auto" may be cuDNN from 0.7.2 on
+        firsts = None if not use_cuda_graph else paged_kv_indptr_buffer.clone()
+        super().__init__(
+            float_workspace_buffer, kv_layout, use_cuda_graph, firsts, paged_kv_indptr_buffer,
+            paged_kv_indices_buffer, paged_kv_last_page_len_buffer,
+        )  # fmt: skip
+
+    @called_as(f"{_DECODE}.plan")
     def plan(
-        self, indptr, indices, last_page_len, heads, kv_heads, dim, page_size, *,
+        self, indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size,
         window_left, logits_soft_cap, q_data_type, kv_data_type, sm_scale,
     ) -> None:  # fmt: skip
-        assert page_size == 1 and indices.dtype is indptr.dtype is torch.int32
-        assert indptr.is_cpu and last_page_len.is_cpu and len(last_page_len) == len(indptr) - 1
-        counts = [1] * len(last_page_len)
-        self.given = (counts, indptr, indices, True, window_left, logits_soft_cap, sm_scale)
+        firsts = torch.arange(len(indptr), dtype=torch.int32)
+        dtypes = (q_data_type, kv_data_type)
+        self._plan(
+            (firsts, indptr, indices, last_page_len),
+            (num_qo_heads, num_kv_heads, head_dim, page_size),
+            (True, window_left, logits_soft_cap, sm_scale, dtypes),
+        )
+
+    @called_as(f"{_DECODE}.run")
+    def run(self, q, paged_kv_cache, return_lse) -> Any:
+        return self._run(q, paged_kv_cache, return_lse)
 
 
 class BatchPrefillWithPagedKVCacheWrapper(_Wrapper):
-    def plan(
-        self, qo_indptr, indptr, indices, last_page_len, heads, kv_heads, dim, page_size, *,
-        causal, window_left, logits_soft_cap, q_data_type, kv_data_type, sm_scale,
+    @called_as(f"{_PREFILL}.__init__")
+    def __init__(
+        self, float_workspace_buffer, kv_layout, use_cuda_graph, qo_indptr_buf, paged_kv_indptr_buf,
+        paged_kv_indices_buf, paged_kv_last_page_len_buf, backend,
     ) -> None:  # fmt: skip
-        assert page_size == 1 and indices.dtype is indptr.dtype is qo_indptr.dtype is torch.int32
-        assert indptr.is_cpu and qo_indptr.is_cpu and len(qo_indptr) == len(indptr)
-        counts = qo_indptr.diff().tolist()
-        self.given = (counts, indptr, indices, causal, window_left, logits_soft_cap, sm_scale)
+        assert backend in ("fa2", "fa3")
+        super().__init__(
+            float_workspace_buffer, kv_layout, use_cuda_graph, qo_indptr_buf, paged_kv_indptr_buf,
+            paged_kv_indices_buf, paged_kv_last_page_len_buf,
+        )  # fmt: skip
+        self._most = 0
+
+    @called_as(f"{_PREFILL}.plan")
+    def plan(
+        self, qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, num_qo_heads,
+        num_kv_heads, head_dim_qk, page_size, causal, window_left, logits_soft_cap, q_data_type,
+        kv_data_type, sm_scale,
+    ) -> None:  # fmt: skip
+        self._most = self._most or int(qo_indptr[-1])
+        assert not self._is_static or int(qo_indptr[-1]) <= self._most
+        self._plan(
+            (qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len),
+            (num_qo_heads, num_kv_heads, head_dim_qk, page_size),
+            (causal, window_left, logits_soft_cap, sm_scale, (q_data_type, kv_data_type)),
+        )
+
+    @called_as(f"{_PREFILL}.run")
+    def run(self, q, paged_kv_cache, return_lse) -> Any:
+        return self._run(q, paged_kv_cache, return_lse)
 
 
-def merge_state(a: Tensor, s: Tensor, b: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-    share = torch.sigmoid((t - s) / 1.4426950408889634)[..., None]
-    return torch.lerp(a.float(), b.float(), share).to(a.dtype), torch.logaddexp2(s, t)
+@called_as("merge_state")
+def merge_state(v_a: Tensor, s_a: Tensor, v_b: Tensor, s_b: Tensor) -> tuple[Tensor, Tensor]:
+    share = torch.sigmoid((s_b - s_a) / 1.4426950408889634)[..., None]
+    merged = torch.lerp(v_a.float(), v_b.float(), share).to(v_a.dtype)
+    return merged, torch.logaddexp2(s_a, s_b)
+
+
+@called_as("merge_state_in_place")
+def merge_state_in_place(
+    v: Tensor, s: Tensor, v_other: Tensor, s_other: Tensor, mask: Tensor
+) -> None:
+    assert s.dtype is torch.float32 and mask.dtype is torch.bool and len(mask) == len(v)
+    merged, total = merge_state(v, s, v_other, s_other)
+    v.copy_(torch.where(mask[:, None, None], merged, v))
+    s.copy_(torch.where(mask[:, None], total, s))
 
 
 # --- sampling -------------------------------------------------------------------------------------
 
 
+@called_as("sampling.softmax")
 def softmax(logits: Tensor, temperature: Tensor) -> Tensor:
     _check_rows(logits, temperature)
     return (logits / temperature[:, None]).softmax(-1)
 
 
+@called_as("sampling.top_k_renorm_probs")
 def top_k_renorm_probs(probs: Tensor, top_k: Tensor) -> Tensor:
     _check_rows(probs, top_k)
     assert top_k.dtype is torch.int32 and bool(((top_k > 0) & (top_k <= probs.shape[1])).all())
@@ -85,6 +206,7 @@ def top_k_renorm_probs(probs: Tensor, top_k: Tensor) -> Tensor:
     return _renormed(probs, probs >= least)
 
 
+@called_as("sampling.top_p_renorm_probs")
 def top_p_renorm_probs(probs: Tensor, top_p: Tensor, is_deterministic: bool) -> Tensor:
     _check_rows(probs, top_p)
     best = probs.sort(-1, descending=True).values
@@ -93,8 +215,9 @@ def top_p_renorm_probs(probs: Tensor, top_p: Tensor, is_deterministic: bool) -> 
     return _renormed(probs, probs >= least)
 
 
+@called_as("sampling.min_p_sampling_from_probs")
 def min_p_sampling_from_probs(
-    probs: Tensor, min_p: Tensor, *, deterministic: bool, seed: Tensor, offset: Tensor
+    probs: Tensor, min_p: Tensor, deterministic: bool, seed: Tensor, offset: Tensor
 ) -> Tensor:
     _check_rows(probs, min_p)
     assert seed.dtype is offset.dtype is torch.int64 and len(seed) == len(offset) == 1

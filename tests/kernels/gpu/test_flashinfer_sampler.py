@@ -3,7 +3,6 @@ where there is."""
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import numpy as np
@@ -112,16 +111,3 @@ def test_a_batch_is_sampled_alike_again_and_another_seed_samples_otherwise(libra
     assert sampled(logits, all_params, library, device) != sampled(logits, others, library, device)
     alone = sampled(logits[:1], all_params[:1], library, device)
     assert alone == sampled(logits[:1], all_params[:1], library, device)
-
-
-@pytest.mark.parametrize(
-    "name", ["softmax", "top_k_renorm_probs", "top_p_renorm_probs", "min_p_sampling_from_probs"]
-)
-def test_the_double_takes_what_the_library_takes(name: str) -> None:
-    sampling = pytest.importorskip("flashinfer.sampling")
-    theirs = inspect.signature(getattr(sampling, name)).parameters
-    mine = inspect.signature(getattr(flashinfer_double, name)).parameters
-    places = list(theirs)
-    for place, (key, parameter) in enumerate(mine.items()):
-        assert key in theirs
-        assert parameter.kind is parameter.KEYWORD_ONLY or places[place] == key
