@@ -22,7 +22,7 @@ SAMPLING_BYTES = (
     34  # where tokens are sampled: changed and masked copies too, log-masses in float64
 )
 PROGRAMS = 320  # that fill the largest GPU
-TILE = 128  # rows of a tile of queries
+TILE = 128  # rows of a tile of queries, of shared prefixes or of extends
 READS = 9  # partial results of a token on average: its own keys, and `ROOT_READS`
 PLAN_NUMBERS = 32  # of each token of a recorded step: its ids and work items
 
@@ -103,7 +103,7 @@ def graph_bytes(sizes: ModelConfig, dtype: str, max_running: int, num_ranks: int
 def _partial_bytes(sizes: Sizes, num_decodes: int, num_ranks: int) -> int:
     """Partial attention results of a step: of programs that share a token's keys, or read a prefix
     for several tokens, and of what each token reads (`Planner.capacity`)."""
-    rows = PROGRAMS * (sizes.group + TILE)
+    rows = PROGRAMS * (sizes.group + 2 * TILE)
     rows += READS * num_decodes * sizes.num_kv_heads * sizes.group // num_ranks
     return rows * (sizes.head_dim + 1) * 4
 
