@@ -44,7 +44,7 @@ def decode_tile(dtype: torch.dtype, dim: int, group: int, shared_memory: int) ->
     rows, width = max(MIN_ROWS, power_of_two(group)), padded(dim)
     is_full, is_wide = dtype is torch.float32, width > 128
     most = MAX_KEYS // 2 if is_wide and (is_full or rows > MIN_ROWS) else MAX_KEYS
-    keys = min(most, _fitting_keys(dtype, width, shared_memory))
+    keys = min(most, _fitting_keys(dtype, width, shared_memory // 3))
     return Tile(rows, keys, Launch(8 if is_full and is_wide else 4, 2 if is_wide else 3))
 
 
@@ -52,10 +52,10 @@ def extend_tile(dtype: torch.dtype, dim: int, group: int, rows: int, shared_memo
     """The tile of queries over keys, where a list of queries has up to `rows` rows, a power of two;
     the rest as in `decode_tile`."""
     width, heads = padded(dim), power_of_two(group)
-    fitting_keys = _fitting_keys(dtype, width, shared_memory)
+    fitting_keys = _fitting_keys(dtype, width, shared_memory // 4)
     if dtype is torch.float32:
-        rows, keys = max(FULL_ROWS, heads), min(MAX_KEYS // 2, fitting_keys)
-        return Tile(rows, keys, Launch(8, 2, MAX_REGISTERS))
+        keys = min(MAX_KEYS // 2 if width <= 128 else MAX_KEYS // 4, fitting_keys)
+        return Tile(max(FULL_ROWS, heads), keys, Launch(8, 2, MAX_REGISTERS))
     has_wgmma = shared_memory > WGMMA_MEMORY
     most = MAX_ROWS if width <= (128 if has_wgmma else 64) else MAX_ROWS // 2
     rows = max(min(rows, most), heads, MIN_ROWS)
@@ -66,7 +66,7 @@ def extend_tile(dtype: torch.dtype, dim: int, group: int, rows: int, shared_memo
     return Tile(rows, min(keys, fitting_keys), Launch(8 if is_heavy else 4, 2, MAX_REGISTERS))
 
 
-def _fitting_keys(dtype: torch.dtype, width: int, shared_memory: int) -> int:
-    """How many keys, a power of two, fit with their values into two buffers each."""
-    fitting = shared_memory // (4 * width * dtype.itemsize)
+def _fitting_keys(dtype: torch.dtype, width: int, num_bytes: int) -> int:
+    """How many keys, a power of two, fit into a buffer of so many bytes."""
+    fitting = num_bytes // (width * dtype.itemsize)
     return max(MIN_ROWS, 1 << (fitting.bit_length() - 1 if fitting else 0))
