@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -78,6 +78,19 @@ class Rows(Protocol):
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         """silu(gate) * up for rows [tokens, gate then up]: [tokens, half]; may spoil the rows."""
+
+
+@runtime_checkable
+class FusedRows(Rows, Protocol):
+    """Row-wise operations of a device on which each launch costs time."""
+
+    def rotate_and_write(
+        self, qkv: Tensor, norm: Norm | None, cos_sin: Tensor, kv: Tensor, slots: Tensor
+    ) -> None:
+        """Scale queries and keys of qkv [tokens, heads + 2 kv_heads, dim] by a norm of theirs,
+        rotate them by cos_sin, and put keys and values into slots [tokens] of kv [2, kv_heads,
+        slots, dim]: the numbers of `norm`, `apply_rotary` and `KVMemory.write`. Queries change in
+        place; the keys and values in qkv are undefined afterwards."""
 
 
 class Rotary(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,21 +13,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
+WITHOUT_GPU = 99 * 1024  # bytes of shared memory that kernels may use in the interpreter
+
 _compiled: ContextVar[list[Any] | None] = ContextVar("compiled", default=None)
+_target_memory: ContextVar[int | None] = ContextVar("target_memory", default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Compiler options of a launch."""
+    """Compiler options of a launch. max_registers: of a thread; None: as many as the assembler
+    takes, which may spill in order to fit more programs on a multiprocessor."""
 
     num_warps: int = 4
     num_stages: int = 2
+    max_registers: int | None = None
 
     def __call__(self, kernel: Any, grid: tuple[int, ...], *args: Any, **constants: Any) -> None:
         """Run a kernel on a grid; nothing for an empty one."""
         if 0 in grid:
             return
         constants |= {"num_warps": self.num_warps, "num_stages": self.num_stages}
+        if self.max_registers is not None:
+            constants["maxnreg"] = self.max_registers
         compiled = _compiled.get()
         if compiled is None:
             kernel[grid](*args, **constants)
@@ -35,15 +43,30 @@ class Launch:
 
 
 @contextmanager
-def only_compiling() -> Iterator[list[Any]]:
-    """Within this, launches compile their kernels for Triton's active target and run none: what
-    the compiler made of each goes into the list."""
+def only_compiling(shared_memory: int = WITHOUT_GPU) -> Iterator[list[Any]]:
+    """Within this, launches compile their kernels for Triton's active target, where a program may
+    use `shared_memory` bytes, and run none: what the compiler made of each goes into the list."""
     compiled: list[Any] = []
-    token = _compiled.set(compiled)
+    token, memory_token = _compiled.set(compiled), _target_memory.set(shared_memory)
     try:
         yield compiled
     finally:
         _compiled.reset(token)
+        _target_memory.reset(memory_token)
+
+
+def shared_memory(device: torch.device) -> int:
+    """Bytes of shared memory that a program may use on a device; within `only_compiling`, on the
+    target."""
+    return _target_memory.get() or _shared_memory(device)
+
+
+@functools.cache
+def _shared_memory(device: torch.device) -> int:
+    if device.type != "cuda":
+        return WITHOUT_GPU
+    properties = torch.cuda.get_device_properties(device)
+    return int(getattr(properties, "shared_memory_per_block_optin", WITHOUT_GPU))
 
 
 def is_interpreted() -> bool:

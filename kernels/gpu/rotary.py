@@ -1,4 +1,4 @@
-"""Rotary position encoding: adjacent pairs (GPT-J style) rotated in place."""
+"""Rotary position encoding of adjacent pairs (GPT-J style), in place or on the way to the pool."""
 
 from __future__ import annotations
 
@@ -52,4 +52,79 @@ def apply_rotary(x: Tensor, cos_sin: Tensor) -> None:
         HEADS=heads,
         PAIRS=dim // 2,
         WIDTH=power_of_two(dim // 2),
+    )
+
+
+@triton.jit
+def _rotate_and_write(
+    qkv,
+    norm_weight,
+    cos_sin,
+    pool,
+    slots,
+    eps,
+    qkv_token,
+    qkv_row,
+    weight_row,
+    cos_sin_token,
+    pool_value,
+    pool_head,
+    pool_slot,
+    heads,
+    kv_heads,
+    ROWS: tl.constexpr,
+    DIM: tl.constexpr,
+    WIDTH: tl.constexpr,
+    HAS_NORM: tl.constexpr,
+):
+    token = tl.program_id(0).to(tl.int64)
+    row, column = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    is_column = column < DIM
+    is_element = (row < heads + 2 * kv_heads)[:, None] & is_column[None, :]
+    is_rotated = (row < heads + kv_heads)[:, None]
+    address = qkv + token * qkv_token + row[:, None] * qkv_row + column[None, :]
+    loaded = tl.load(address, mask=is_element, other=0.0)
+    values = loaded.to(tl.float32)
+    if HAS_NORM:  # rounded as in `norms`
+        scale = tl.rsqrt(tl.sum(values * values, 1) / DIM + eps)
+        scaled = (values * scale[:, None]).to(loaded.dtype).to(tl.float32)
+        weight_address = norm_weight + row[:, None] * weight_row + column[None, :]
+        weight = tl.load(weight_address, mask=is_element & is_rotated, other=0.0)
+        values = (scaled * weight.to(tl.float32)).to(loaded.dtype).to(tl.float32)
+    rotation = tl.load(cos_sin + token * cos_sin_token + column, mask=is_column, other=0.0)
+    cosine, sine = tl.split(tl.reshape(rotation, [1, WIDTH // 2, 2]))
+    first, second = tl.split(tl.reshape(values, [ROWS, WIDTH // 2, 2]))
+    rotated = tl.join(first * cosine - second * sine, first * sine + second * cosine)
+    rotated = tl.reshape(rotated, [ROWS, WIDTH]).to(loaded.dtype)
+    result = tl.where(is_rotated, rotated, loaded)
+    tl.store(address, result, mask=is_element & (row < heads)[:, None])
+    kv_row = tl.maximum(row - heads, 0).to(tl.int64)
+    target = (kv_row // kv_heads) * pool_value + (kv_row % kv_heads) * pool_head
+    target += tl.load(slots + token).to(tl.int64) * pool_slot
+    tl.store(
+        pool + target[:, None] + column[None, :],
+        result.to(pool.dtype.element_ty),
+        mask=is_element & (row >= heads)[:, None],
+    )
+
+
+def rotate_and_write(
+    qkv: Tensor, norm: tuple[Tensor, float] | None, cos_sin: Tensor, kv: Tensor, slots: Tensor
+) -> None:
+    """As `FusedRows.rotate_and_write`, with the weight [heads + kv_heads, dim] and the eps of a
+    norm of queries and keys."""
+    num_tokens, num_rows, dim = qkv.shape
+    kv_heads, real = kv.shape[1], torch.view_as_real(cos_sin)  # [tokens, 1, dim / 2, 2]
+    weight, eps = norm or (qkv[0], 0.0)
+    rows = min(power_of_two(num_rows), 8)
+    Launch(num_warps=4, num_stages=1)(
+        _rotate_and_write,
+        (num_tokens, -(-num_rows // rows)),
+        *(qkv, weight, real, kv, slots, eps, qkv.stride(0), qkv.stride(1), weight.stride(0)),
+        *(real.stride(0), kv.stride(0), kv.stride(1), kv.stride(2)),
+        *(num_rows - 2 * kv_heads, kv_heads),
+        ROWS=rows,
+        DIM=dim,
+        WIDTH=power_of_two(dim),
+        HAS_NORM=norm is not None,
     )

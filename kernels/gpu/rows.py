@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ..backend import Norm
 from . import activation, experts, norms, rotary
 
 
 class GpuRows:
-    """The `Rows` of a GPU."""
+    """The `FusedRows` of a GPU."""
 
     fused_moe = staticmethod(experts.fused_moe)
 
@@ -23,6 +24,15 @@ class GpuRows:
         rotary.apply_rotary(x, cos_sin)
 
     @staticmethod
+    def rotate_and_write(
+        qkv: Tensor, norm: Norm | None, cos_sin: Tensor, kv: Tensor, slots: Tensor
+    ) -> None:
+        """As `FusedRows.rotate_and_write`."""
+        assert norm is None or isinstance(norm, GpuNorm)
+        scaled_by = None if norm is None else (norm.weight, norm.eps)
+        rotary.rotate_and_write(qkv, scaled_by, cos_sin, kv, slots)
+
+    @staticmethod
     def silu_mul(gate_up: Tensor) -> Tensor:
         """As `Rows.silu_mul`."""
         return activation.silu_mul(gate_up)
@@ -32,7 +42,7 @@ class GpuNorm:
     """The `Norm` of a GPU."""
 
     def __init__(self, weight: Tensor, eps: float) -> None:
-        self._weight, self._eps = weight, eps
+        self.weight, self.eps = weight, eps
 
     def __call__(self, x: Tensor, out: Tensor | None = None) -> Tensor:
-        return norms.rms_norm(x, self._weight, self._eps, out)
+        return norms.rms_norm(x, self.weight, self.eps, out)

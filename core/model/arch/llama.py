@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ....kernels.backend import (
     DecoderBackend,
+    FusedRows,
     LayerSizes,
     LayerWeights,
     Matrix,
@@ -39,7 +40,8 @@ class SelfAttention:
         self.window, self._layer = window, layer
         self._head_dim = config.head_dim
         self._scale = config.head_dim**-0.5
-        self._apply_rotary = parts.rows.apply_rotary
+        self._rows = parts.rows
+        self._fused = parts.rows if isinstance(parts.rows, FusedRows) else None
         self._num_heads = parts.ranks.part(config.num_heads)
         self._num_rotary_heads = self._num_heads + parts.ranks.part(config.num_kv_heads)
         self.qkv, self.norm, self.out = parts.attention(name)
@@ -48,14 +50,21 @@ class SelfAttention:
         """What each token of x [tokens, hidden] attends to, [tokens, heads * dim]; `out` is to
         follow. wanted: rows that must be right."""
         qkv = self.qkv(x).view(len(x), -1, self._head_dim)  # [tokens, heads + 2 kv_heads, dim]
+        layer, plan = step.pool.layers[self._layer], step.plan(self.window, wanted)
+        if self._fused is None:
+            self._rotate_and_write(qkv, step)
+        else:
+            self._fused.rotate_and_write(qkv, self.norm, step.cos_sin, layer, step.slots)
+        q = qkv[:, : self._num_heads]
+        return step.attention.attend(q, layer, plan, self._scale).view(len(x), -1)
+
+    def _rotate_and_write(self, qkv: Tensor, step: Step) -> None:
+        """As `FusedRows.rotate_and_write`, one operation after another."""
         rotary_heads = qkv[:, : self._num_rotary_heads]
         if self.norm is not None:
             self.norm(rotary_heads, rotary_heads)
-        self._apply_rotary(rotary_heads, step.cos_sin)
-        q, kv = qkv[:, : self._num_heads], qkv[:, self._num_heads :]
-        step.pool.write(self._layer, step.slots, kv)
-        layer, plan = step.pool.layers[self._layer], step.plan(self.window, wanted)
-        return step.attention.attend(q, layer, plan, self._scale).view(len(x), -1)
+        self._rows.apply_rotary(rotary_heads, step.cos_sin)
+        step.pool.write(self._layer, step.slots, qkv[:, self._num_heads :])
 
 
 class FeedForward(Protocol):

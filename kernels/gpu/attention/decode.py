@@ -13,11 +13,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..launch import Launch, is_upcast, power_of_two
+from ..launch import is_upcast, shared_memory
 from .softmax import normalized, online_softmax_step
+from .tiles import MAX_KEYS, decode_tile, padded
 
-KEYS = 64
-MIN_ROWS = 16  # of a product on tensor cores
+KEYS = MAX_KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +117,8 @@ def attend_decode(
     num_heads, dim = q.shape[1:]
     num_kv_heads = kv.shape[1]
     group = num_heads // num_kv_heads
-    launch = Launch(num_warps=4, num_stages=3 if dim <= 128 else 2)
-    launch(
+    tile = decode_tile(q.dtype, dim, group, shared_memory(q.device))
+    tile.launch(
         _attend_decode,
         (len(decodes.items), num_kv_heads),
         *(q, kv, out, partials, lse, decodes.items, decodes.slots, scale, softcap or 1.0),
@@ -126,10 +126,10 @@ def attend_decode(
         *(out.stride(0), out.stride(1), partials.stride(0), partials.stride(1)),
         *(lse.stride(0), decodes.slots.stride(0)),
         GROUP=group,
-        ROWS=max(MIN_ROWS, power_of_two(group)),
-        KEYS=KEYS,
+        ROWS=tile.rows,
+        KEYS=tile.keys,
         DIM=dim,
-        WIDTH=max(MIN_ROWS, power_of_two(dim)),
+        WIDTH=padded(dim),
         HAS_SOFTCAP=softcap is not None,
         IS_UPCAST=is_upcast(q),
     )

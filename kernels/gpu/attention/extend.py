@@ -15,12 +15,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..launch import Launch, is_upcast, power_of_two
+from ..launch import is_upcast, power_of_two, shared_memory
 from .softmax import normalized, online_softmax_step
-
-ROWS, KEYS = 128, 64
-FULL_ROWS, FULL_KEYS = 16, 32  # in float32, which has no tensor cores and twice the registers
-FEW_ROWS = 16
+from .tiles import MIN_ROWS, extend_tile, most_rows, padded
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +82,7 @@ def _attend_extend(
     IS_UPCAST: tl.constexpr,
 ):
     work, head = tl.program_id(0), tl.program_id(1)
-    first = tl.load(tiles + 2 * work + 1)
+    first = tl.load(tiles + 2 * work + 1) + tl.program_id(2) * (ROWS // HEADS)
     items += tl.load(tiles + 2 * work) * 7
     count = tl.load(items + 1)
     if first >= count:
@@ -157,8 +154,7 @@ def _attend_extend(
 def queries_per_tile(num_tokens: int, group: int, dtype: torch.dtype) -> int:
     """Queries in a tile for items of up to num_tokens queries, where `group` heads share keys."""
     heads = power_of_two(group)
-    most = FULL_ROWS if dtype is torch.float32 else ROWS
-    rows = min(max(power_of_two(num_tokens * heads), FEW_ROWS), most)
+    rows = min(max(power_of_two(num_tokens * heads), MIN_ROWS), most_rows(dtype))
     return max(rows // heads, 1)
 
 
@@ -181,12 +177,11 @@ def attend_extend(
     num_kv_heads = kv.shape[1]
     group = num_heads // num_kv_heads
     heads = power_of_two(group)
-    rows = max(items.tile * heads, FEW_ROWS)
-    is_wide = rows * max(dim, 64) > 64 * 64 or q.dtype is torch.float32
-    launch = Launch(num_warps=8 if is_wide else 4, num_stages=2)
-    launch(
+    rows = max(items.tile * heads, MIN_ROWS)
+    tile = extend_tile(q.dtype, dim, group, rows, shared_memory(q.device))
+    tile.launch(
         _attend_extend,
-        (len(items.tiles), num_kv_heads),
+        (len(items.tiles), num_kv_heads, -(-rows // tile.rows)),
         *(q, kv, out, partials, lse, items.tokens, items.items, items.tiles, items.slots),
         *(merges, scale, softcap or 1.0, items.window),
         *(q.stride(0), q.stride(1), kv.stride(0), kv.stride(1), kv.stride(2)),
@@ -194,10 +189,10 @@ def attend_extend(
         *(lse.stride(0), items.slots.stride(0)),
         GROUP=group,
         HEADS=heads,
-        ROWS=rows,
-        KEYS=FULL_KEYS if q.dtype is torch.float32 else KEYS,
+        ROWS=tile.rows,
+        KEYS=tile.keys,
         DIM=dim,
-        WIDTH=max(16, power_of_two(dim)),
+        WIDTH=padded(dim),
         HAS_SOFTCAP=softcap is not None,
         HAS_WINDOW=items.window > 0,
         HAS_PARTIALS=items.has_partials,
