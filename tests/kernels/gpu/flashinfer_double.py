@@ -134,6 +134,10 @@ class BatchDecodeWithPagedKVCacheWrapper(_Wrapper):
             (True, window_left, logits_soft_cap, sm_scale, dtypes),
         )
 
+    @called_as(f"{_DECODE}.reset_workspace_buffer")
+    def reset_workspace_buffer(self, float_workspace_buffer, int_workspace_buffer) -> None:
+        assert int_workspace_buffer.dtype is float_workspace_buffer.dtype is torch.uint8
+
     @called_as(f"{_DECODE}.run")
     def run(self, q, paged_kv_cache, return_lse) -> Any:
         return self._run(q, paged_kv_cache, return_lse)
@@ -165,6 +169,10 @@ class BatchPrefillWithPagedKVCacheWrapper(_Wrapper):
             (num_qo_heads, num_kv_heads, head_dim_qk, page_size),
             (causal, window_left, logits_soft_cap, sm_scale, (q_data_type, kv_data_type)),
         )
+
+    @called_as(f"{_PREFILL}.reset_workspace_buffer")
+    def reset_workspace_buffer(self, float_workspace_buffer, int_workspace_buffer) -> None:
+        assert int_workspace_buffer.dtype is float_workspace_buffer.dtype is torch.uint8
 
     @called_as(f"{_PREFILL}.run")
     def run(self, q, paged_kv_cache, return_lse) -> Any:
