@@ -3,6 +3,7 @@ there is no GPU."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ pytest.importorskip("triton")
 
 from forkroot.core.api.batch import SamplingParams
 from forkroot.core.model.arch.llama import Llama
+from forkroot.core.model.checkpoint.dummy import SHAPES
 from forkroot.core.model.checkpoint.load import describe
+from forkroot.core.model.checkpoint.memory import Load, flashinfer_bytes
 from forkroot.core.model.config import ModelConfig
 from forkroot.core.model.model import Model
 from forkroot.core.model.parallel import Ranks
@@ -20,9 +23,11 @@ from forkroot.core.model.runner.runner import ModelRunner
 from forkroot.core.model.weights import Checkpoint
 from forkroot.kernels.devices import Pool, backend_for
 from forkroot.kernels.gpu.attention import flashinfer
+from forkroot.kernels.interface import StepShape
 
 from ....kernels.gpu import flashinfer_double
 from ..conftest import NUM_SLOTS, MakeCheckpoint, Placement
+from .counting import AllocationCounter
 from .test_gpu_path import SMALL, take
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -91,3 +96,18 @@ def test_decode_steps_are_replayed_with_and_without_roots(
     assert (recorded.num_replayed, recorded.num_eager) == (5, 1)
     if recorder is not None:  # of 16 tokens with a root and without, of 4 and of 1
         assert counting.recorded == (3 if "sliding_window" in changes else 4)
+
+
+def test_memory_is_kept_for_what_attention_by_flashinfer_keeps() -> None:
+    config = replace(SHAPES["mistral-7b"], windows=(None, 4096) * 16)
+    meta, load = torch.device("meta"), Load(8192, 64, has_flashinfer=True, context_len=8192)
+    heads = config.num_heads, config.num_kv_heads, config.head_dim
+    with AllocationCounter(meta) as counter:
+        attention = flashinfer.FlashInferAttention(
+            meta, *heads, torch.bfloat16, flashinfer_double, num_slots=1000
+        )
+        attention.reserve(load.max_running, load.context_len)
+        shapes = [StepShape(size, is_rooted) for size in (1, 8, 64) for is_rooted in (False, True)]
+        kept = [attention.static(shape, window) for shape in shapes for window in (None, 4096)]
+    assert len(kept) == 12
+    assert counter.alive <= flashinfer_bytes(config, load) <= 1.1 * counter.alive
