@@ -76,7 +76,8 @@ def _flashinfer(pool: Pool) -> Attention:
     from .gpu.attention.flashinfer import FlashInferAttention
 
     heads = pool.group * pool.num_kv_heads
-    return FlashInferAttention(pool.device, heads, pool.num_kv_heads, pool.dim, pool.dtype)
+    sizes = heads, pool.num_kv_heads, pool.dim
+    return FlashInferAttention(pool.device, *sizes, pool.dtype, num_slots=pool.num_slots)
 
 
 def _triton_sampler() -> DeviceSampler:

@@ -14,6 +14,9 @@ from ..step_sizes import EXTEND_SIZES, num_graphs
 
 FIXED = 768 << 20  # workspaces of libraries, compiled kernels, what torch cannot use of its blocks
 WORKSPACES = 512 << 20  # of FlashInfer
+PLAN_BYTES = 8 << 20  # of each plan of a wrapper of FlashInfer
+NUM_PLANS = 5  # of a window: decode, prefill and roots, and recorded decode and roots
+MAX_LISTED = 1 << 24  # slots of a recorded step, see `FlashInferAttention`
 BLAS_WORKSPACE = 32 << 20  # of cuBLAS for a stream, on Hopper
 LAUNCHES = 256 << 10  # a layer's launches in a recorded step, and their arguments
 SCORED_ROWS = 256  # rows of logits that exist at a time where tokens are scored
@@ -70,7 +73,15 @@ def working_bytes(sizes: Sizes, dtype: str, load: Load, num_ranks: int = 1) -> i
     if load.has_graphs and isinstance(sizes, ModelConfig):  # others' code is not recorded
         total += graph_bytes(sizes, dtype, load.max_running, num_ranks).total
     total += STAGING_BYTES if load.has_host else 0
-    return total + (WORKSPACES if load.has_flashinfer else 0)
+    return total + (flashinfer_bytes(sizes, load) if load.has_flashinfer else 0)
+
+
+def flashinfer_bytes(sizes: Sizes, load: Load) -> int:
+    """What attention by FlashInfer keeps beside all else."""
+    windows = set(sizes.windows) if isinstance(sizes, ModelConfig) else {None}
+    listed = min(load.max_running * (load.context_len or sizes.context_len), MAX_LISTED)
+    lists = len(windows) + (None in windows)  # of roots too
+    return WORKSPACES + len(windows) * NUM_PLANS * PLAN_BYTES + lists * 4 * listed
 
 
 def largest_load(
@@ -113,8 +124,8 @@ def _numbers_per_token(sizes: Sizes, num_ranks: int) -> int:
     if not isinstance(sizes, ModelConfig):  # others' code: by how wide such a layer would be
         return 24 * math.isqrt(sizes.num_parameters() // sizes.num_layers)
     attention = (2 * sizes.num_heads + 2 * sizes.num_kv_heads) * sizes.head_dim
-    ffn = 3 * sizes.ffn_size * max(sizes.experts_per_token, 1)
-    results = 4 * sizes.hidden_size * max(2 * sizes.experts_per_token, 1)
+    ffn = (sizes.experts_per_token or 3) * sizes.ffn_size  # experts make no gate and up
+    results = (4 + sizes.experts_per_token) * sizes.hidden_size
     return results + (attention + ffn) // num_ranks
 
 

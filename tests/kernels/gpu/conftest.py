@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 import torch
@@ -23,3 +24,16 @@ def dtype(request: pytest.FixtureRequest) -> torch.dtype:
     found = getattr(torch, request.param)
     assert isinstance(found, torch.dtype)
     return found
+
+
+@pytest.fixture
+def library(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """FlashInfer, or on a CPU its double, which needs no workspace."""
+    if device.type == "cuda":
+        return pytest.importorskip("flashinfer")
+    from forkroot.kernels.gpu.attention import flashinfer
+
+    from . import flashinfer_double
+
+    monkeypatch.setattr(flashinfer, "WORKSPACE", 1 << 10)
+    return flashinfer_double

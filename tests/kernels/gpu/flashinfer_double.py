@@ -14,6 +14,7 @@ from torch import Tensor
 from .flashinfer_signatures import SIGNATURES
 
 Function = Callable[..., Any]
+PLAN_BYTES = 8 << 20  # that a wrapper allocates on its device
 
 
 def called_as(name: str) -> Callable[[Function], Function]:
@@ -46,6 +47,8 @@ class _Wrapper:
     ) -> None:
         assert kv_layout == "NHD" and float_workspace_buffer.dtype is torch.uint8
         self._is_static, self._has_run = use_cuda_graph, False
+        device = float_workspace_buffer.device
+        self._plan_work = torch.empty(PLAN_BYTES, dtype=torch.uint8, device=device)
         self._lists, self._settings = buffers, ()
         if use_cuda_graph:
             assert all(buffer.dtype is torch.int32 for buffer in buffers)
@@ -134,6 +137,11 @@ class BatchDecodeWithPagedKVCacheWrapper(_Wrapper):
             (True, window_left, logits_soft_cap, sm_scale, dtypes),
         )
 
+    @called_as(f"{_DECODE}.reset_workspace_buffer")
+    def reset_workspace_buffer(self, float_workspace_buffer, int_workspace_buffer) -> None:
+        assert int_workspace_buffer.dtype is float_workspace_buffer.dtype is torch.uint8
+        self._plan_work = int_workspace_buffer
+
     @called_as(f"{_DECODE}.run")
     def run(self, q, paged_kv_cache, return_lse) -> Any:
         return self._run(q, paged_kv_cache, return_lse)
@@ -165,6 +173,11 @@ class BatchPrefillWithPagedKVCacheWrapper(_Wrapper):
             (num_qo_heads, num_kv_heads, head_dim_qk, page_size),
             (causal, window_left, logits_soft_cap, sm_scale, (q_data_type, kv_data_type)),
         )
+
+    @called_as(f"{_PREFILL}.reset_workspace_buffer")
+    def reset_workspace_buffer(self, float_workspace_buffer, int_workspace_buffer) -> None:
+        assert int_workspace_buffer.dtype is float_workspace_buffer.dtype is torch.uint8
+        self._plan_work = int_workspace_buffer
 
     @called_as(f"{_PREFILL}.run")
     def run(self, q, paged_kv_cache, return_lse) -> Any:

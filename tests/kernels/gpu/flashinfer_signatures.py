@@ -28,6 +28,7 @@ _INIT_PREFILL = (
     "paged_kv_indptr_buf=None, paged_kv_indices_buf=None, paged_kv_last_page_len_buf=None, "
     "custom_mask_buf=None, mask_indptr_buf=None, backend='auto', jit_args=None, jit_kwargs=None"
 )
+_RESET = "self, float_workspace_buffer, int_workspace_buffer"
 _RUN = "self, q, paged_kv_cache, *args, q_scale=None, k_scale=None, v_scale=None, out=None, "
 _OLDEST = {
     f"{_DECODE}.__init__": (
@@ -45,8 +46,10 @@ _OLDEST = {
         f"{_RUN}lse=None, return_lse=False, enable_pdl=None, window_left=None, sinks=None, "
         "q_len_per_req=None, skip_softmax_threshold_scale_factor=None, kv_cache_sf=None"
     ),
+    f"{_DECODE}.reset_workspace_buffer": _RESET,
     f"{_PREFILL}.__init__": _INIT_PREFILL,
     f"{_PREFILL}.plan": _PLAN_PREFILL,
+    f"{_PREFILL}.reset_workspace_buffer": _RESET,
     f"{_PREFILL}.run": (
         f"{_RUN}lse=None, return_lse=False, enable_pdl=None, window_left=None, sinks=None, "
         "kv_cache_sf=None, skip_softmax_threshold_scale_factor=None"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -12,14 +10,8 @@ from forkroot.kernels.gpu.attention.flashinfer import FlashInferAttention
 from forkroot.kernels.interface import Past
 from forkroot.kernels.reference import attend
 
-from . import flashinfer_double
 from .closeness import is_close
 from .test_attention import CASES, forest, pool
-
-
-@pytest.fixture
-def library(device: torch.device) -> Any:
-    return pytest.importorskip("flashinfer") if device.type == "cuda" else flashinfer_double
 
 
 @pytest.mark.parametrize("case", CASES)
