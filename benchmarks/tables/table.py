@@ -134,6 +134,7 @@ TABLES: dict[str, tuple[str, Callable[[Row], list[list[str]]]]] = {
     "orders": ("hit_rate", orders),
     "step": ("step", step),
     "radix share": ("step", radix_share),
+    "host time": ("host_time", tables.host_time),
     "forks": ("fork", forks),
     "throughput": ("throughput", throughput),
     "peers": ("peers", peer_tables.serving),

@@ -151,6 +151,13 @@ def sampling(row: Row) -> Lines:
     return [["model", "greedy", "top_p 0.9", "added"], *lines]
 
 
+def host_time(row: Row) -> Lines:
+    """What the host's thread does for a step, on a device that takes no time."""
+    found = row["figures"]["microseconds"]
+    lines = [[name, f"{microseconds / 1000:.2f} ms"] for name, microseconds in found.items()]
+    return [["calls", f"a step of {row['figures']['batch']}"], *lines]
+
+
 def busy(row: Row) -> Lines:
     """What busy threads of the caller cost."""
     head = [

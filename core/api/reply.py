@@ -105,6 +105,8 @@ class Mailbox:
             if self._is_done:
                 return
             self._chunks.append(chunk)
+            if not self._chunk_wakes:
+                return
             wakes, self._chunk_wakes = self._chunk_wakes, []
         _wake(wakes)
 

@@ -125,19 +125,22 @@ class OutputProcessor:
 
     def chunk(self, sequence: Sequence) -> Chunk | None:
         """The text that can be sent now and was not sent yet; None for nothing."""
-        end = len(sequence.text) - _num_held_back(sequence)
+        is_last, end = sequence.ending is not None, len(sequence.text)
         if sequence.ending is not None:
             end = sequence.ending.text_len
-        is_last = sequence.ending is not None
+        elif sequence.rules.stops:
+            end -= _num_held_back(sequence)
         text = sequence.decoder.push(bytes(sequence.text[sequence.num_emitted : end]), is_last)
-        sequence.num_emitted = max(end, sequence.num_emitted)
+        if end > sequence.num_emitted:
+            sequence.num_emitted = end
         if not text and not (is_last and sequence.num_sent < sequence.num_new):
             return None
         if sequence.cursor is not None and not is_last:
             return Chunk(text, sequence.index)  # its tokens may still be removed
         sent, sequence.num_sent = sequence.num_sent, sequence.num_new
-        ids = tuple(sequence.generated[sent:].tolist())
-        return Chunk(text, sequence.index, ids, tuple(sequence.logprobs[sent:]))
+        ids = sequence.ids[sequence.prompt_len + sent : sequence.num_ids].tolist()
+        logprobs = tuple(sequence.logprobs[sent:]) if sequence.logprobs else ()
+        return Chunk(text, sequence.index, tuple(ids), logprobs)
 
     def output(self, sequence: Sequence) -> Output:
         """The answer of an ended sequence."""
@@ -246,8 +249,6 @@ def _char_ranges(ranges: Iterable[tuple[int, int]], data: bytearray) -> Iterator
 
 def _num_held_back(sequence: Sequence) -> int:
     """Number of last bytes that may be the beginning of a stop."""
-    if not sequence.rules.stops:
-        return 0
     tail = bytes(sequence.text[-sequence.rules.longest_stop :])
     starts = (stop[:size] for stop in sequence.rules.stops for size in range(1, len(stop)))
     return max((len(start) for start in starts if tail.endswith(start)), default=0)

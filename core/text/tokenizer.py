@@ -164,14 +164,17 @@ class PlainNames:
 class StreamDecoder:
     """Bytes to text as they come, whole characters only."""
 
-    __slots__ = ("_decoder",)
+    __slots__ = ("_rest",)
 
     def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = b""
 
     def push(self, data: bytes, is_last: bool = False) -> str:
         """The characters that are whole now; at the last push a broken rest becomes U+FFFD."""
-        return self._decoder.decode(data, is_last)
+        data = self._rest + data if self._rest else data
+        text, length = codecs.utf_8_decode(data, "replace", is_last)
+        self._rest = data[length:]
+        return text
 
 
 def _known_ids(segment: Segment) -> tuple[int, ...]:

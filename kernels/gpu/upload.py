@@ -18,7 +18,7 @@ def uploaded(arrays: Sequence[Ints], device: torch.device) -> list[Tensor]:
     without waiting."""
     sizes = [-(-array.size // ALIGNMENT) * ALIGNMENT for array in arrays]
     ends = np.cumsum([0, *sizes]).tolist()
-    host = torch.zeros(max(ends[-1], 1), dtype=torch.int32, pin_memory=device.type == "cuda")
+    host = torch.empty(max(ends[-1], 1), dtype=torch.int32, pin_memory=device.type == "cuda")
     flat = host.numpy()
     for array, start in zip(arrays, ends, strict=False):
         flat[start : start + array.size] = array.ravel()

@@ -10,6 +10,8 @@ import torch
 
 from ....kernels.cpu.pages import empty_in_large_pages
 
+PORTABLE = 1  # locked for all devices
+
 
 class Cudart(Protocol):
     """What is used of the CUDA runtime (`torch.cuda.cudart`); 0 is success."""
@@ -29,7 +31,7 @@ class PinnedMemory:
         runtime: Cudart = cudart or torch.cuda.cudart()
         self.numbers = empty_in_large_pages((size,), dtype)
         pointer = self.numbers.data_ptr()
-        code = int(runtime.cudaHostRegister(pointer, size * dtype.itemsize, 0))
+        code = int(runtime.cudaHostRegister(pointer, size * dtype.itemsize, PORTABLE))
         if code:
             raise MemoryError(f"cudaHostRegister failed with error {code}")
         self._unregister = weakref.finalize(self, runtime.cudaHostUnregister, pointer)

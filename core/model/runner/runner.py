@@ -68,7 +68,8 @@ class ModelRunner:
         )
         self._pool = KVPool(sizes, num_slots, model.dtype, device, ranks, is_by_slot=not is_cpu)
         self._ahead = Prefaulter(self._pool.storage)
-        self._host = HostStore(self._pool.storage, host) if host.num_slots else None
+        with self._context:
+            self._host = HostStore(self._pool.storage, host) if host.num_slots else None
         self._due_copies: deque[Copy] = deque()
         heads = ranks.part(sizes.num_kv_heads), sizes.head_dim, sizes.group
         self._attention = attention_for(Pool(device, model.dtype, num_slots, *heads), attention)

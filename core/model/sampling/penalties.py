@@ -59,7 +59,8 @@ def changed(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     biases = (_Change(r, *zip(*it.logit_bias, strict=True)) for r, it in rows if it.logit_bias)
     for index, values in _merged(biases, logits):
         flat.index_add_(0, index, values)
-    for index, values in _merged((_Change(r, it.banned, -np.inf) for r, it in rows), logits):
+    bans = (_Change(r, it.banned, -np.inf) for r, it in rows if it.banned)
+    for index, values in _merged(bans, logits):
         flat[index] = values
     return flat.view(logits.shape)
 
@@ -70,12 +71,16 @@ def is_changing(params: SamplingParams) -> bool:
 
 
 def _merged(changes: Iterable[_Change], logits: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """All changes as one, on the device of the logits, not waited for; nothing if there is none.
-    Indices [n] in the flat logits, an id as often as it was listed, and values [n]."""
+    """All changes, of one kind, as one, on the device of the logits, not waited for; nothing if
+    there is none. Indices [n] in the flat logits, an id as often as it was listed, and values
+    [n]."""
     found = [change for change in changes if len(change.ids)]
     if found:
-        width = logits.shape[-1]
-        ids = [np.asarray(change.ids, np.int64) + change.row * width for change in found]
-        values = [np.broadcast_to(np.asarray(c.values, np.float32), len(c.ids)) for c in found]
-        index, value = (to_tensor(np.concatenate(part), logits.device) for part in (ids, values))
-        yield index, value
+        lens = [len(change.ids) for change in found]
+        starts = np.array([change.row for change in found]) * logits.shape[-1]
+        index = np.concatenate([change.ids for change in found]) + np.repeat(starts, lens)
+        values = [change.values for change in found]
+        is_listed = isinstance(values[0], Sequence)  # a value for each id
+        flat = np.concatenate(values) if is_listed else np.repeat(values, lens)
+        parts = index.astype(np.int64, copy=False), flat.astype(np.float32)
+        yield to_tensor(parts[0], logits.device), to_tensor(parts[1], logits.device)

@@ -15,10 +15,12 @@ if not torch.cuda.is_available():  # before Triton is first imported
 pytest.importorskip("triton")
 
 from forkroot.core.api.batch import GREEDY, SamplingParams
+from forkroot.core.model.sampling import device_sampler
 from forkroot.core.model.sampling.device_sampler import sample_on_device
 from forkroot.core.model.sampling.fetch import Fetch
 from forkroot.core.model.sampling.sampler import Samples, sample
 from forkroot.kernels.devices import sampler_for
+from forkroot.kernels.gpu.upload import uploaded
 
 SIZE = 300
 
@@ -140,3 +142,31 @@ def test_nothing_of_the_device_is_read_before_the_result_is_requested() -> None:
     assert samples.tokens.shape == (5,)
     with pytest.raises(TypeError, match="meta"):
         samples.result()
+
+
+def test_greedy_rows_alone_need_no_upload(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_uploads, seen = 0, []
+
+    def counted(*args: object) -> list[torch.Tensor]:
+        nonlocal num_uploads
+        num_uploads += 1
+        return uploaded(*args)
+
+    def sampler(logits: torch.Tensor, *settings: torch.Tensor) -> torch.Tensor:
+        seen.append(settings)
+        return torch.zeros(len(logits), dtype=torch.int32, device=logits.device)
+
+    monkeypatch.setattr(device_sampler, "uploaded", counted)
+    logits = torch.zeros(3, SIZE, device=device)
+    for params in ([GREEDY] * 3, [SamplingParams(), GREEDY, GREEDY]):
+        sample_on_device(logits, params, sampler, Fetch(device))
+    assert num_uploads == 1
+    for made, sent in zip(*seen, strict=True):
+        assert made.dtype == sent.dtype
+        assert made.device == sent.device
+        assert made.shape == sent.shape
+    temperatures, top_ks, top_ps, min_ps, _ = seen[0]
+    assert not any(it.any() for it in (temperatures, top_ks, min_ps))
+    assert top_ps.tolist() == [1.0, 1.0, 1.0]
