@@ -1,15 +1,11 @@
 """What the stages of `gpu` share: the device, its memory, its two ceilings, clocks, and measures of
 errors.
-
-Where there is no GPU, Triton's kernels are interpreted on a CPU: whoever imports this must do so
-before triton is imported.
 """
 
 from __future__ import annotations
 
 import gc
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -23,9 +19,6 @@ from torch import Tensor
 from forkroot.core.api.config import EngineConfig
 from forkroot.core.model.checkpoint.dummy import SHAPES
 from forkroot.core.model.config import ModelConfig
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
 
 Figures = dict[str, Any]
 Action = Callable[[], object]
@@ -70,7 +63,7 @@ class Bench:
     def here(cls, is_tiny: bool, seed: int, until: float = math.inf) -> Bench:
         """On this machine's first GPU, or on its CPU."""
         torch.manual_seed(seed)
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = torch.device("cuda" if has_gpu() else "cpu")
         bench = cls(device, is_tiny, seed, until)
         rate = product_rate(bench, torch.bfloat16)
         return replace(bench, bandwidth=copy_rate(bench), rate=rate)
@@ -210,6 +203,11 @@ class Bench:
         except RuntimeError:
             torch.cuda.synchronize()
             return _by_events(actions), "events"
+
+
+def has_gpu() -> bool:
+    """Whether there is one; else Triton's kernels are to be interpreted."""
+    return torch.cuda.is_available()
 
 
 def _version(name: str) -> str | None:

@@ -102,8 +102,10 @@ def main() -> None:
 
 
 def _run(file: RowFile, row: Row, args: argparse.Namespace) -> None:
-    from forkroot.benchmarks.gpu.gpu_bench import Bench
+    from forkroot.benchmarks.gpu.gpu_bench import Bench, has_gpu
 
+    if not has_gpu():
+        os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
     bench = Bench.here(args.tiny, args.seed, args.until)
     figures = row["figures"]
     figures["skipped"] = []

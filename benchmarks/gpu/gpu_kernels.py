@@ -62,11 +62,11 @@ def launch(bench: Bench) -> Figures:
 
 def cases(bench: Bench) -> Cases:
     """Attention first; what FlashInfer has to compile before it runs comes last."""
-    half = bench.dtype
-    for name in SHAPES:
+    half, names = bench.dtype, SHAPES[: 1 if bench.is_tiny else None]
+    for name in names:
         for step in gpu_attention.steps(bench):
             yield _attention(bench, name, step, "triton", half)
-    for name in SHAPES:
+    for name in names:
         yield from gpu_rows.cases(bench, name)
     yield from gpu_rows.logits(bench, "llama-3.1-8b")
     yield from gpu_rows.experts(bench, "mixtral-8x7b")
