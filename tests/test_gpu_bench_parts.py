@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from zipfile import ZipFile
 
@@ -29,6 +30,7 @@ from forkroot.benchmarks.gpu.gpu_loaded import (
     slots_that_fit,
     step_bytes,
 )
+from forkroot.benchmarks.gpu.gpu_profile import largest
 from forkroot.benchmarks.gpu.gpu_wheels import Wheel
 from forkroot.benchmarks.tables import table
 from forkroot.core.model.checkpoint.dummy import SHAPES
@@ -292,9 +294,26 @@ def test_the_description_of_a_model_for_others_is_that_of_ours(tmp_path: Path) -
 
     for name in ("llama-3.1-8b", "llama-2-7b"):
         wanted = SHAPES[name]
-        hub_config(wanted, wanted.context_len).save_pretrained(tmp_path)
+        hub_config(wanted).save_pretrained(tmp_path)
         found = ModelConfig.from_folder(tmp_path)
         assert found.weight_shapes() == wanted.weight_shapes() and found.rope == wanted.rope
+
+
+def test_the_largest_kernels_are_those_of_the_device_by_their_sum() -> None:
+    kinds = torch.autograd.DeviceType
+    events = [
+        SimpleNamespace(
+            name=name, device_type=kind, time_range=SimpleNamespace(elapsed_us=lambda us=us: us)
+        )
+        for name, kind, us in (
+            *(("gemm", kinds.CUDA, 30.0), ("launch", kinds.CPU, 900.0), ("gemm", kinds.CUDA, 50.0)),
+            *((f"small {index}", kinds.CUDA, 1.0 + index / 10) for index in range(20)),
+        )
+    ]
+    found = largest(events, is_cuda=True, rounds=2)
+    assert found["kernels"][0] == {"name": "gemm", "us": 40.0, "launches": 1.0, "share": 0.6723}
+    assert [it["name"] for it in found["kernels"][1:]] == [f"small {n}" for n in range(19, 5, -1)]
+    assert found["busy_us"] == 59.5 and found["kernels_launched"] == 11.0
 
 
 def test_tests_that_ended_are_counted_also_where_their_time_was_over() -> None:

@@ -64,7 +64,7 @@ class Layout:
         found = self._new(table, rows, np.full(batch, start, np.int32), 1, params)
         if not index:
             return found
-        return _unchanged(replace(found, ids=-1 - np.arange(batch, dtype=np.int64)))
+        return unchanged(replace(found, ids=-1 - np.arange(batch, dtype=np.int64)))
 
     def extend(self, batch: int, length: int, root: int) -> Batch:
         """`length` new tokens of each of some sequences behind the root. They are written to the
@@ -127,7 +127,7 @@ def _table(of: Layout, root: int) -> Ints:
     return padded.astype(np.int32)
 
 
-def _unchanged(batch: Batch) -> Batch:
+def unchanged(batch: Batch) -> Batch:
     """The same table as in the step before, beside the new tokens' slots."""
     if not HAS_CHANGES:
         return batch

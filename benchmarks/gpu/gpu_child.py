@@ -42,7 +42,7 @@ STAGES: Mapping[str, Stage] = {
     "workloads": Stage("gpu_workloads:cases", 70),
     "throughput": Stage("gpu_engine:throughput", 35),
     "host": Stage("gpu_host:cases", 30),
-    "peers": Stage("gpu_peers:cases", 70),
+    "peers": Stage("gpu_peers:cases", 80),
     "tests": Stage("gpu_correct:tests", 40),
 }
 

@@ -3,7 +3,7 @@ the device's free memory; and what runs them: runners, and engines that share a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -129,16 +129,18 @@ class LoadedModel:
             bench.wait()
         return self.model
 
-    def running(self, num_slots: int, max_running: int, **way: Any) -> tuple[ModelRunner, bool]:
-        """The runner of this kind, one at a time, and whether it is new."""
+    def running(
+        self, num_slots: int, max_running: int, fill: Callable[[ModelRunner], None], **way: Any
+    ) -> ModelRunner:
+        """The runner of this kind, one at a time; `fill` makes its pool ready."""
         key = num_slots, max_running, way
-        if self.runner is not None and self.key == key:
-            return self.runner, False
-        self.drop_runner()
-        given = way if self.bench.is_cuda else {**INTERPRETED, **way}
-        self.runner = ModelRunner(self.loaded(), num_slots, max_running=max_running, **given)
-        self.key = key
-        return self.runner, True
+        if self.runner is None or self.key != key:
+            self.drop_runner()
+            given = way if self.bench.is_cuda else {**INTERPRETED, **way}
+            runner = ModelRunner(self.loaded(), num_slots, max_running=max_running, **given)
+            fill(runner)
+            self.runner, self.key = runner, key
+        return self.runner
 
     def backend(self, **settings: Any) -> LocalBackend:
         """An engine over these weights, with a pool of its own; close it to free that."""

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 import torch
 
 from forkroot.benchmarks.gpu.gpu_bench import Bench, Case, Cases, Figures
-from forkroot.benchmarks.gpu.gpu_engine import TOO_LARGE, engine_model
+from forkroot.benchmarks.gpu.gpu_engine import CHUNK, TOO_LARGE, engine_model
 from forkroot.benchmarks.gpu.gpu_loaded import LoadedModel
 from forkroot.core.api.protocol import Call, Sampling, Tokens
-from forkroot.core.model.checkpoint.dummy import DummyWeights
+from forkroot.core.model.checkpoint.dummy import SHAPES, DummyWeights
 from forkroot.core.model.checkpoint.memory import Load
 from forkroot.core.model.config import ModelConfig
 
@@ -71,7 +71,7 @@ def cases(bench: Bench) -> Cases:
     tasks = TINY_TASKS if bench.is_tiny else TASKS
     kept: dict[str, Any] = {}
     yield Case("forkroot", lambda: _ours(bench, tasks, kept), 15)
-    yield _if_installed("vllm", "vLLM", lambda: _vllm(bench, tasks), 90)
+    yield _if_installed("vllm", "vLLM", lambda: _vllm(bench, tasks), 60)
     for name, run in (("continuous batching", _batching), ("static cache", _static)):
         yield _if_installed(
             "transformers",
@@ -109,16 +109,21 @@ def rates(task: Task, seconds: float) -> Figures:
 # --- ours -----------------------------------------------------------------------------------------
 
 
-def _ours(bench: Bench, tasks: Mapping[str, Task], kept: dict[str, Any]) -> Figures:
+def _loaded(bench: Bench, tasks: Mapping[str, Task]) -> tuple[LoadedModel | None, dict[str, int]]:
+    """The model, by as many layers as fit beside the pool that the tasks need; and its sizes."""
     longest = max(task.context for task in tasks.values())
     most = max(task.num for task in tasks.values() if task.answer > 1)
     wanted = max(task.num * task.context for task in tasks.values() if task.answer > 1)
-    loaded = engine_model(bench, MODEL, longest, wanted, Load(8192, most))
+    loaded = engine_model(bench, MODEL, longest, wanted, Load(CHUNK, most))
+    return loaded, {"num_slots": wanted, "max_running": most, "context_len": longest}
+
+
+def _ours(bench: Bench, tasks: Mapping[str, Task], kept: dict[str, Any]) -> Figures:
+    loaded, settings = _loaded(bench, tasks)
     if loaded is None:
         return {"skipped": TOO_LARGE}
-    settings = {"num_slots": wanted, "max_running": most, "context_len": longest}
     figures: Figures = {}
-    with loaded.backend(chunk_tokens=8192, **settings) as backend:
+    with loaded.backend(chunk_tokens=CHUNK, **settings) as backend:
         for name, task in tasks.items():
             sampling = Sampling(max_tokens=task.answer, temperature=0.0, ignore_eos=True)
 
@@ -138,15 +143,17 @@ def _ours(bench: Bench, tasks: Mapping[str, Task], kept: dict[str, Any]) -> Figu
 
 def _vllm(bench: Bench, tasks: Mapping[str, Task]) -> Figures:
     """In a process of its own, which gives all memory back."""
-    longest = max(task.context for task in tasks.values())
+    loaded, settings = _loaded(bench, tasks)
+    if loaded is None:
+        return {"skipped": TOO_LARGE}
     free = bench.free()
     total = torch.cuda.get_device_properties(bench.device).total_memory if bench.is_cuda else free
     with TemporaryDirectory() as folder:
-        hub_config(_sizes(bench), longest).save_pretrained(folder)
+        hub_config(loaded.sizes).save_pretrained(folder)
         given = {
             "folder": folder,
             "dtype": bench.dtype_name,
-            "max_model_len": longest,
+            "max_model_len": settings["context_len"],
             "memory_share": round(MEMORY_SHARE * free / total, 3),
             "max_num_seqs": max(task.num for task in tasks.values()),
             "out": str(Path(folder) / "out.json"),
@@ -162,19 +169,14 @@ def _vllm(bench: Bench, tasks: Mapping[str, Task]) -> Figures:
             [*command, f"{folder}/given.json"], check=True, timeout=left, stdout=sys.stderr
         )
         seconds = json.loads(Path(given["out"]).read_text())
-    return {name: rates(tasks[name], it) for name, it in seconds.items()}
+    return {name: rates(tasks[name], it) for name, it in seconds.items()} | loaded.about()
 
 
 # --- transformers ---------------------------------------------------------------------------------
 
 
-def _sizes(bench: Bench) -> ModelConfig:
-    loaded = engine_model(bench, MODEL, 16, 16, Load(16, 1))
-    return bench.sizes(MODEL) if loaded is None else loaded.sizes
-
-
-def hub_config(sizes: ModelConfig, context_len: int) -> Any:
-    """A Llama of these sizes as transformers describes it."""
+def hub_config(sizes: ModelConfig) -> Any:
+    """A Llama of these sizes as transformers describes it, for as many tokens as were published."""
     from transformers import LlamaConfig
 
     rope: dict[str, Any] = {"rope_type": "default", "rope_theta": sizes.rope.theta}
@@ -194,7 +196,7 @@ def hub_config(sizes: ModelConfig, context_len: int) -> Any:
         num_attention_heads=sizes.num_heads,
         num_key_value_heads=sizes.num_kv_heads,
         head_dim=sizes.head_dim,
-        max_position_embeddings=context_len,
+        max_position_embeddings=SHAPES[MODEL].context_len,
         rms_norm_eps=sizes.norm_eps,
         rope_parameters=rope,
         tie_word_embeddings=False,
@@ -205,14 +207,13 @@ def hub_config(sizes: ModelConfig, context_len: int) -> Any:
     )
 
 
-def hub_model(loaded: LoadedModel, context_len: int) -> Any:
+def hub_model(loaded: LoadedModel) -> Any:
     """The model of transformers on the device, with the very weights of ours."""
     from transformers import AutoModelForCausalLM
 
     sizes, bench = loaded.sizes, loaded.bench
     with torch.device(bench.device):
-        config = hub_config(sizes, context_len)
-        model = AutoModelForCausalLM.from_config(config, dtype=bench.dtype)
+        model = AutoModelForCausalLM.from_config(hub_config(sizes), dtype=bench.dtype)
     weights = DummyWeights(sizes, bench.dtype, bench.device)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -228,10 +229,10 @@ def _batching(bench: Bench, task: Task, ours: Answers | None) -> Figures:
     from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
     logging.getLogger("ContinuousBatchingLogger").setLevel(logging.CRITICAL)
-    loaded = engine_model(bench, MODEL, task.context, 2 * task.num * task.context, Load(8192, 64))
+    loaded = engine_model(bench, MODEL, task.context, 2 * task.num * task.context, Load(CHUNK, 64))
     if loaded is None:
         return {"skipped": TOO_LARGE}
-    model = hub_model(loaded, task.context)
+    model = hub_model(loaded)
     num_blocks = 2 * task.num * -(-task.context // BLOCK)
     options = {
         "generation_config": GenerationConfig(
@@ -264,10 +265,10 @@ def _static(bench: Bench, task: Task, ours: Answers | None) -> Figures:
     transformers compiles on a GPU."""
     few, many = (2, 6) if bench.is_tiny else (8, 136)
     length = task.length + many + 8
-    loaded = engine_model(bench, MODEL, length, length, Load(8192, 1))
+    loaded = engine_model(bench, MODEL, length, length, Load(CHUNK, 1))
     if loaded is None:
         return {"skipped": TOO_LARGE}
-    model = hub_model(loaded, length)
+    model = hub_model(loaded)
     (ids, *_) = task.prompts(bench.seed)
     given = torch.tensor([ids], device=bench.device)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -24,10 +25,19 @@ def largest_kernels(bench: Bench, action: Callable[[], object], rounds: int) -> 
         for _ in range(rounds):
             action()
         bench.wait()
-    taken = "self_device_time_total" if bench.is_cuda else "self_cpu_time_total"
-    found = [(getattr(it, taken), it.count, it.key) for it in profiler.key_averages()]
-    found = sorted((it for it in found if it[0] > 0), reverse=True)
-    total = sum(us for us, _, _ in found)
+    return largest(profiler.events(), bench.is_cuda, rounds)
+
+
+def largest(events: Iterable[Any], is_cuda: bool, rounds: int) -> Figures:
+    """As `largest_kernels`, of a profiler's events, those of other devices among them."""
+    times: dict[str, list[float]] = {}
+    wanted = torch.autograd.DeviceType.CUDA if is_cuda else torch.autograd.DeviceType.CPU
+    for event in events:
+        if event.device_type == wanted:
+            us = event.time_range.elapsed_us() if is_cuda else event.self_cpu_time_total
+            times.setdefault(event.name, []).append(us)
+    sums = sorted(((sum(of), len(of), name) for name, of in times.items()), reverse=True)
+    total = sum(us for us, _, _ in sums)
     kernels = [
         {
             "name": name[:LONGEST_NAME],
@@ -35,12 +45,12 @@ def largest_kernels(bench: Bench, action: Callable[[], object], rounds: int) -> 
             "launches": round(count / rounds, 2),
             "share": round(us / total, 4),
         }
-        for us, count, name in found[:NUM_KERNELS]
+        for us, count, name in sums[:NUM_KERNELS]
     ]
-    launches = sum(count for _, count, _ in found) / rounds
+    launched = sum(map(len, times.values())) / rounds
     return {
         "busy_us": round(total / rounds, 1),
-        "kernels_launched": round(launches, 1),
+        "kernels_launched": round(launched, 1),
         "kernels": kernels,
     }
 

@@ -40,9 +40,6 @@ def main(site: Path, description: str | None) -> int:
     names = args.stage or list(STAGES)
     _run_all(names, args, out, _environment(site, args.tiny))
     rows = [RowFile(out).row(name) for name in names]
-    text = "\n".join(line for row in rows for line in _lines(row))
-    (out / "gpu.txt").write_text(text + "\n")
-    print(text, flush=True)
     if args.keep:
         _keep_rows(rows)
     return int(any(_faults(row) for row in rows))
@@ -97,6 +94,10 @@ def _run_all(names: list[str], args: argparse.Namespace, out: Path, env: dict[st
     for name, budget in zip(names, budgets, strict=True):
         due += budget * scale
         _run(name, args, RowFile(out), due, env)
+        text = "\n".join(_lines(RowFile(out).row(name)))
+        with (out / "gpu.txt").open("a") as file:
+            print(text, file=file)
+        print(text, flush=True)
 
 
 def _run(

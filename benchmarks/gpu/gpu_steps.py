@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from forkroot.benchmarks.gpu import gpu_engine
-from forkroot.benchmarks.gpu.gpu_batches import Layout, params_of
+from forkroot.benchmarks.gpu.gpu_batches import Layout, params_of, unchanged
 from forkroot.benchmarks.gpu.gpu_bench import Bench, Case, Cases, Figures
 from forkroot.benchmarks.gpu.gpu_loaded import (
     LoadedModel,
@@ -88,9 +88,9 @@ def groups(bench: Bench, sizes: ModelConfig, free: int, batches: Iterable[int]) 
     together, the others as the largest of them needs."""
     fits = {}
     for batch in batches:
-        slots = layout(bench, batch, sizes.vocabulary_size).num_slots
-        load = Load(LONGEST_PREFILL, batch)
-        fits[batch] = layers_that_fit(sizes, bench.dtype_name, free, slots, load)
+        place = layout(bench, batch, sizes.vocabulary_size)
+        load = Load(LONGEST_PREFILL, place.num)
+        fits[batch] = layers_that_fit(sizes, bench.dtype_name, free, place.num_slots, load)
     whole = tuple(batch for batch, num in fits.items() if num == sizes.num_layers)
     some = tuple(batch for batch, num in fits.items() if 0 < num < sizes.num_layers)
     none = tuple(batch for batch, num in fits.items() if not num)
@@ -110,7 +110,7 @@ def _model(bench: Bench, name: str, extent: Extent) -> Cases:
         place = layout(bench, max(group.batches), sizes.vocabulary_size)
         num_layers = 1 if bench.is_tiny else group.num_layers
         loaded = LoadedModel.of(bench, name, num_layers, place.width)
-        steps = Steps(bench, name, loaded, place, max(group.batches))
+        steps = Steps(bench, name, loaded, place)
         yield from steps.decodes(group.batches, extent)
         if is_first and extent.is_whole:
             yield from steps.others()
@@ -139,7 +139,6 @@ class Steps(NamedTuple):
     name: str
     loaded: LoadedModel
     layout: Layout
-    max_running: int
 
     def decodes(self, batches: Sequence[int], extent: Extent, **way: Any) -> Cases:
         """Decode steps of every batch, root and kind of sampling."""
@@ -182,13 +181,14 @@ class Steps(NamedTuple):
 
     def _runner(self, way: dict[str, Any]) -> ModelRunner:
         """The runner, whose pool holds all prompts and the root."""
-        num_slots = self.layout.num_slots
-        runner, is_new = self.loaded.running(num_slots, max(self.max_running, 8), **way)
-        if is_new:
-            for batch in self.layout.fills(LONGEST_PREFILL):
+        place = self.layout
+
+        def fill(runner: ModelRunner) -> None:
+            for batch in place.fills(LONGEST_PREFILL):
                 runner.run(batch)
             self.bench.wait()
-        return runner
+
+        return self.loaded.running(place.num_slots, place.num, fill, **way)
 
     def _decode(
         self, batch: int, kind: str, root: int, way: dict[str, Any]
@@ -210,7 +210,7 @@ class Steps(NamedTuple):
     def _prefill(self, length: int) -> Callable[[], Figures]:
         def run() -> Figures:
             runner, bench = self._runner({}), self.bench
-            figures = pipelined(bench, runner, [self.layout.prefill(length)] * self._num())
+            figures = pipelined(bench, runner, self._again(self.layout.prefill(length)))
             products = prefill_products(self.loaded.sizes, length)
             rate = products / (figures["ms"] / 1000) / bench.rate
             floor = _beside(figures, bench.floor(products=products))
@@ -220,7 +220,7 @@ class Steps(NamedTuple):
 
     def _repeated(self, make: Callable[[], Batch]) -> Callable[[], Figures]:
         def run() -> Figures:
-            batches = [make()] * self._num()
+            batches = self._again(make())
             return pipelined(self.bench, self._runner({}), batches) | self.loaded.about()
 
         return run
@@ -234,8 +234,9 @@ class Steps(NamedTuple):
 
         return run
 
-    def _num(self) -> int:
-        return 2 if self.bench.is_tiny else 12
+    def _again(self, batch: Batch) -> list[Batch]:
+        """The same step several times."""
+        return [batch] + [unchanged(batch)] * (1 if self.bench.is_tiny else 11)
 
 
 def pipelined(bench: Bench, runner: ModelRunner, batches: Sequence[Batch]) -> Figures:
