@@ -7,14 +7,14 @@ turn, from an empty cache, so that the ratios are of one moment.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from forkroot.benchmarks.common import shapes, workloads
 from forkroot.benchmarks.common.checkpoints import words
 from forkroot.benchmarks.common.programs import Driver, Maker, Workload
 from forkroot.benchmarks.gpu.gpu_bench import Bench, Case, Cases, Figures
-from forkroot.benchmarks.gpu.gpu_engine import TOO_LARGE, engine_model
+from forkroot.benchmarks.gpu.gpu_engine import CHUNK, TOO_LARGE, engine_model
 from forkroot.benchmarks.gpu.gpu_loaded import LoadedModel, slots_that_fit
 from forkroot.benchmarks.peers.serving import measure
 from forkroot.core.local import LocalBackend
@@ -23,7 +23,7 @@ from forkroot.core.model.hub.folders import EMBEDDED, model_folder
 from forkroot.core.text.tokenizer import Tokenizer
 
 MODEL = "llama-3.1-8b"
-WORDS, CONTEXT = range(300, 4000), 4096
+WORDS, CONTEXT, RUNNING = range(300, 4000), 4096, 256
 ENGINES: Mapping[str, dict[str, Any]] = {
     "all": {},
     "fcfs": {"order": "fcfs", "jumps": False},
@@ -93,6 +93,7 @@ class Engines:
         if name not in self.made:
             model = self._loaded()
             sizes = {"num_slots": self.num_slots, "context_len": model.sizes.context_len}
+            sizes |= {"max_running": RUNNING, "chunk_tokens": CHUNK}
             self.made[name] = model.backend(**sizes, **ENGINES[name])
             if self.bench.is_cuda:
                 _warm(self.made[name])
@@ -112,9 +113,9 @@ class Engines:
     def _loaded(self) -> LoadedModel:
         """The model, whole if a quarter of the pools that are wanted fits beside it."""
         if self.model is None:
-            bench, load = self.bench, Load(1024, 64)
-            wanted, num = (16_384 if bench.is_tiny else 65_536), len(ENGINES)
-            loads = replace(load, max_running=num * load.max_running)  # graphs of each
+            bench, num = self.bench, len(ENGINES)
+            wanted = 16_384 if bench.is_tiny else 65_536
+            loads = Load(CHUNK, num * RUNNING)  # each has graphs of its own
             sizes = bench.sizes(MODEL)
             fitting = slots_that_fit(sizes, bench.dtype_name, bench.free(), loads) // num
             self.num_slots = wanted if fitting < wanted // 4 else min(wanted, fitting)
