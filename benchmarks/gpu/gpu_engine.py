@@ -31,6 +31,7 @@ CHUNK = 8192
 WORDS = range(300, 3000)
 CALLS = {"llama-3.1-8b": 256, "llama-2-7b": 96}  # at once, where as many fit
 KINDS = {"greedy": {"temperature": 0.0}, "top-p": {"temperature": 1.0, "top_p": 0.9}}
+TINY_HEAD = 32  # numbers: other engines have no kernels for less
 FEW = 4  # sequences: with fewer, layers are left out instead
 TOO_LARGE = "not one layer of the model fits into the device's free memory"
 
@@ -47,7 +48,8 @@ def engine_model(
         return None
     loaded = LoadedModel.of(bench, name, num, context_len)
     if bench.is_tiny:
-        loaded.sizes = replace(loaded.sizes, vocabulary_size=TINY_VOCABULARY)
+        sizes = replace(loaded.sizes, vocabulary_size=TINY_VOCABULARY, head_dim=TINY_HEAD)
+        loaded.sizes = sizes
         loaded.kernels = "plain"
     return loaded
 
