@@ -214,6 +214,7 @@ def ceilings(bench):
 
 
 def cases(bench):
+    yield Case("a copy", lambda: {"us": 2.0, "floor_us": 1.0, "over_floor": 2.0, "error": 1e-6})
     raise RuntimeError("no such thing")
 """
 
@@ -223,11 +224,13 @@ def tree(tmp_path: Path) -> Path:
     """This tree under another name, with stages of this test's, which need no torch."""
     tree = tmp_path / "other"
     (tree / "benchmarks").mkdir(parents=True)
-    for home, aside in ((ROOT, ("benchmarks",)), (ROOT / "benchmarks", ("gpu", "results"))):
+    for home, aside in ((ROOT, ("benchmarks", "docs")), (ROOT / "benchmarks", ("gpu", "results"))):
         for path in home.iterdir():
             if path.name not in (*aside, "build") and not path.name.startswith("."):
                 (tree / path.relative_to(ROOT)).symlink_to(path)
     shutil.copytree(ROOT / "benchmarks" / "gpu", tree / "benchmarks" / "gpu")
+    (tree / "docs").mkdir()
+    (tree / "docs" / "performance.md").write_text("<!-- table: gpu kernels -->\n<!-- end -->\n")
     (tree / "benchmarks" / "gpu" / "gpu_bench.py").write_text(BENCH)
     (tree / "benchmarks" / "gpu" / "gpu_kernels.py").write_text(KERNELS)
     return tree
@@ -249,7 +252,8 @@ def test_a_case_that_fails_or_kills_its_process_leaves_the_others_alone(
         "after": {"n": 2},
     }
     assert ceilings["figures"]["skipped"] == ["late"] and ceilings["tiny"] is False
-    assert kernels["error"] == "RuntimeError: no such thing" and not kernels["figures"]["cases"]
+    assert kernels["error"] == "RuntimeError: no such thing"
+    assert kernels["figures"]["cases"]["a copy"]["us"] == 2.0
     assert ran.status == 1 and "late: no time was left" in ran.output
     marked = [line.split()[1] for line in ran.output.splitlines() if line.startswith("!")]
     assert marked == ["raises", "wrong", "dies", "RuntimeError:"]
@@ -305,11 +309,13 @@ def test_rows_are_kept_when_that_is_asked_for_and_rows_of_a_trial_never(
     tree: Path, tmp_path: Path
 ) -> None:
     kept, out, trial = tree / "benchmarks" / "results" / "gpu.json", tmp_path / "1", tmp_path / "2"
-    options = ("--stage", "ceilings", "--only", "good")
+    page = tree / "docs" / "performance.md"
+    options = (*TWO_STAGES, "--only", "good|copy")
     assert run(tree, *options, "--keep", "--tiny", out=trial).status == 1
     assert run(tree, *options, "--tiny", out=trial).rows["ceilings"]["tiny"] is True
-    assert run(tree, *options, out=out).status == 0 and not kept.exists()
+    assert run(tree, *options, out=out).status == 1 and not kept.exists()
     for folder, status in ((tmp_path / "none", 1), (trial, 1), (out, 0)):
         assert run(tree, "--keep-from", str(folder), out=out).status == status
-    (row,) = json.loads(kept.read_text())
-    assert row["stage"] == "ceilings" and row["figures"]["cases"] == {"good": {"n": 1}}
+    rows = {row["stage"]: row for row in json.loads(kept.read_text())}
+    assert rows["ceilings"]["figures"]["cases"] == {"good": {"n": 1}}
+    assert "| a copy | 1.0e-06 | 2.0 µs | 1.0 µs | 2.00× |" in page.read_text()

@@ -306,7 +306,11 @@ def test_the_largest_kernels_are_those_of_the_device_by_their_sum() -> None:
             name=name, device_type=kind, time_range=SimpleNamespace(elapsed_us=lambda us=us: us)
         )
         for name, kind, us in (
-            *(("gemm", kinds.CUDA, 30.0), ("launch", kinds.CPU, 900.0), ("gemm", kinds.CUDA, 50.0)),
+            *(
+                ("gemm", kinds.CUDA, 30.0),
+                ("cudaLaunchKernel", kinds.CPU, 9.0),
+                ("gemm", kinds.CUDA, 50.0),
+            ),
             *((f"small {index}", kinds.CUDA, 1.0 + index / 10) for index in range(20)),
         )
     ]
@@ -314,6 +318,7 @@ def test_the_largest_kernels_are_those_of_the_device_by_their_sum() -> None:
     assert found["kernels"][0] == {"name": "gemm", "us": 40.0, "launches": 1.0, "share": 0.6723}
     assert [it["name"] for it in found["kernels"][1:]] == [f"small {n}" for n in range(19, 5, -1)]
     assert found["busy_us"] == 59.5 and found["kernels_launched"] == 11.0
+    assert found["launch_calls"] == 0.5
 
 
 def test_tests_that_ended_are_counted_also_where_their_time_was_over() -> None:

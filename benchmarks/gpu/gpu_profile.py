@@ -17,9 +17,9 @@ LONGEST_NAME = 120  # characters of a kernel's
 
 def largest_kernels(bench: Bench, action: Callable[[], object], rounds: int) -> Figures:
     """The kernels on which an action spends most of the device's time, and what all take, in
-    microseconds for one action; on a CPU torch's operators."""
+    microseconds for one action, which is warm; and how many calls of the host launch them. On a CPU
+    torch's operators."""
     kind = ProfilerActivity.CUDA if bench.is_cuda else ProfilerActivity.CPU
-    action()
     bench.wait()
     with profile(activities=[kind]) as profiler:
         for _ in range(rounds):
@@ -31,11 +31,14 @@ def largest_kernels(bench: Bench, action: Callable[[], object], rounds: int) -> 
 def largest(events: Iterable[Any], is_cuda: bool, rounds: int) -> Figures:
     """As `largest_kernels`, of a profiler's events, those of other devices among them."""
     times: dict[str, list[float]] = {}
+    calls = 0
     wanted = torch.autograd.DeviceType.CUDA if is_cuda else torch.autograd.DeviceType.CPU
     for event in events:
         if event.device_type == wanted:
             us = event.time_range.elapsed_us() if is_cuda else event.self_cpu_time_total
             times.setdefault(event.name, []).append(us)
+        elif "Launch" in event.name:  # of CUDA's runtime: a kernel or a whole graph
+            calls += 1
     sums = sorted(((sum(of), len(of), name) for name, of in times.items()), reverse=True)
     total = sum(us for us, _, _ in sums)
     kernels = [
@@ -51,6 +54,7 @@ def largest(events: Iterable[Any], is_cuda: bool, rounds: int) -> Figures:
     return {
         "busy_us": round(total / rounds, 1),
         "kernels_launched": round(launched, 1),
+        **({"launch_calls": round(calls / rounds, 1)} if is_cuda else {}),
         "kernels": kernels,
     }
 

@@ -15,6 +15,7 @@ from typing import Any
 from forkroot.benchmarks.common.report import keep, make_row
 from forkroot.benchmarks.gpu import gpu_wheels
 from forkroot.benchmarks.gpu.gpu_child import BROKEN, STAGES, Row, RowFile
+from forkroot.benchmarks.tables import table
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "build" / "gpu-rows"
@@ -59,9 +60,9 @@ def _options(description: str | None) -> argparse.ArgumentParser:
     run.add_argument("--tiny", action="store_true", help="small shapes, on a CPU too")
     run.add_argument("--seed", type=int, default=0)
     run.add_argument("--commit", help="of the sources, where they are no checkout")
-    run.add_argument("--keep", action="store_true", help="append the rows to benchmarks/results/")
+    run.add_argument("--keep", action="store_true", help="keep the rows, and make tables of them")
     run.add_argument(
-        "--keep-from", type=Path, metavar="FOLDER", help="run nothing; append the rows found there"
+        "--keep-from", type=Path, metavar="FOLDER", help="run nothing; keep the rows found there"
     )
     wheels = options.add_argument_group("a machine without a network")
     wheels.add_argument("--wheels", type=Path, default=gpu_wheels.FOLDER, help="to be unpacked")
@@ -149,12 +150,15 @@ def _wait(command: list[str], env: dict[str, str], log: Any, until: float) -> in
 
 
 def _keep_rows(rows: list[Row]) -> int:
-    """Append rows to the kept ones, unless they are of a trial or there are none."""
+    """Append rows to the kept ones, unless they are of a trial or there are none; and make the
+    tables anew."""
     if not rows:
         return _refuse("there are no rows to keep")
     if any(row["tiny"] for row in rows):
         return _refuse("these are rows of --tiny, which mean nothing")
     keep("gpu", rows)
+    if table.PAGE.exists():
+        table.PAGE.write_text(table.render(table.PAGE.read_text()))
     return 0
 
 
