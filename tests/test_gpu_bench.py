@@ -1,168 +1,321 @@
-"""The script for GPUs runs without one: every stage in its own process, on shapes that say nothing.
-
-It is the only thing here that a GPU's first hour stands on, so nothing in it may run there for the
-first time.
-"""
+"""The script for GPUs, run without one: what a GPU's first hour depends on must not run there for
+the first time."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
+import time
+import venv
+from collections.abc import Iterator
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
+from zipfile import ZipFile
 
 import pytest
-import torch
 
-pytest.importorskip("triton")
-
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-SCRIPT = BENCHMARKS / "gpu" / "gpu.py"
+ROOT = Path(__file__).resolve().parents[1]
+STAGES = [
+    *("correctness", "ceilings", "kernels", "steps", "models"),
+    *("workloads", "throughput", "host", "peers", "tests"),
+]
+BARE = ("torch", "triton", "numpy", "transformers")  # what a bare machine has
 
 
 class Ran(NamedTuple):
-    """One run of the script: its exit status, its rows, and what it printed after them."""
+    """One run of the script: its exit status, its rows, and what it printed and logged."""
 
     status: int
-    rows: list[dict[str, Any]]
-    table: str
+    rows: dict[str, dict[str, Any]]
     output: str
 
 
-def run(*options: str, script: Path = SCRIPT) -> Ran:
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+def rows_of(folder: Path) -> dict[str, dict[str, Any]]:
+    path = folder / "gpu.json"
+    found = json.loads(path.read_text()) if path.exists() else []
+    return {row["stage"]: row for row in found}
+
+
+def run(tree: Path, *options: str, out: Path, python: str = sys.executable, **env: str) -> Ran:
+    """Run the script of a tree, which nothing on the path leads to."""
+    clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(
-        [sys.executable, str(script), "--tiny", *options],
+        [python, str(tree / "benchmarks" / "gpu" / "gpu.py"), *options],
         capture_output=True,
         text=True,
-        env=environment,
-        cwd=script.parent,
+        env=clean | {"OMP_NUM_THREADS": "1", "OUT": str(out)} | env,
+        cwd=out.parent,
     )
-    lines = done.stdout.splitlines()
-    rows = [json.loads(line) for line in lines if line.startswith("{")]
-    table = "\n".join(line for line in lines if not line.startswith("{"))
-    return Ran(done.returncode, rows, table, done.stderr[-2000:])
+    return Ran(done.returncode, rows_of(out), done.stdout + done.stderr)
+
+
+# --- everything, as on a bare machine -------------------------------------------------------------
 
 
 @pytest.fixture
-def tables() -> ModuleType:
-    from forkroot.benchmarks.tables import gpu_tables
+def copied_tree(tmp_path: Path, files: tuple[Path, ...]) -> Path:
+    """The sources under another name, without compiled loops or anything else made here."""
+    tree = tmp_path / "a copy"
+    aside = [it.relative_to(ROOT) for name in ("benchmarks", "tests") for it in walked(name)]
+    for path in (*files, *aside, Path("pyproject.toml"), Path("constraints-cpu.txt")):
+        if path.suffix not in (".nbi", ".nbc"):
+            (tree / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / path, tree / path)
+    return tree
 
-    return gpu_tables
+
+def walked(name: str) -> Iterator[Path]:
+    return (it for it in (ROOT / name).rglob("*.*") if it.is_file() and it.suffix != ".pyc")
 
 
-def test_stages_measure_and_check_on_any_machine(tables: ModuleType) -> None:
-    only = "^copy|product b|experts in|draw temperature|8b decode"
-    ran = run("--stage", "ceilings", "--stage", "kernels", "--only", only)
+@pytest.fixture
+def bare_python(tmp_path: Path) -> str:
+    """The interpreter of an environment with torch, triton, numpy and transformers, what these
+    need, and nothing else."""
+    folder = tmp_path / "bare"
+    venv.create(folder, symlinks=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    found: dict[str, Distribution] = {}
+    for name in BARE:
+        with_needs(name, found)
+    for it in found.values():
+        for top in {path.parts[0] for path in it.files or ()} - {"..", "__pycache__"}:
+            if not (site / top).exists():
+                (site / top).symlink_to(str(it.locate_file(top)))
+    return str(folder / "bin" / "python")
+
+
+def with_needs(name: str, found: dict[str, Distribution]) -> None:
+    from packaging.requirements import Requirement
+
+    if name in found:
+        return
+    found[name] = distribution(name)
+    for need in map(Requirement, found[name].requires or ()):
+        if need.marker is None or need.marker.evaluate({"extra": ""}):
+            with_needs(re.sub(r"[-_.]+", "-", need.name).lower(), found)
+
+
+@pytest.fixture
+def wheels(tmp_path: Path) -> Path:
+    """The folder that --prepare fills, made of what is installed here."""
+    from forkroot.benchmarks.gpu.gpu_wheels import NAMES
+
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    for name in NAMES:
+        it = distribution(name)
+        title = f"{name.replace('-', '_')}-{it.version}-py3-none-any.whl"
+        with ZipFile(folder / title, "w") as archive:
+            for path in it.files or ():
+                if ".." not in path.parts and path.suffix != ".pyc":
+                    archive.write(str(it.locate_file(path)), str(path))
+    return folder
+
+
+@pytest.mark.timeout(900)
+def test_every_stage_runs_on_a_bare_machine_from_a_copied_tree_and_a_folder_of_wheels(
+    copied_tree: Path, bare_python: str, wheels: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("triton")
+    no_network = dict.fromkeys(("http_proxy", "https_proxy", "ALL_PROXY"), "http://127.0.0.1:9")
+    out = tmp_path / "out"
+    options = ("--tiny", "--wheels", str(wheels), "--commit", "abc")
+    ran = run(copied_tree, *options, out=out, python=bare_python, **no_network)
     assert ran.status == 0, ran.output
-    ceilings, kernels = (row["figures"] for row in ran.rows)
-    assert set(ceilings["cases"]) == {"copy", "product bfloat16"}
-    assert ceilings["cases"]["copy"]["GB_s"][0] > 0
-    found = kernels["cases"]["mixtral-8x7b experts in"]["1"]
-    assert found["is_right"] and 0 < found["error"] < 1e-5 and found["floor_us"] > 0
-    assert [row["stage"] for row in ran.rows] == ["ceilings", "kernels"]
-    assert "draw temperature 1" in ran.table and not kernels["skipped"]
-    head, *lines = tables.kernels(ran.rows[1])
-    assert len(lines) > len(kernels["cases"]) and all(len(line) == len(head) for line in lines)
+    assert list(ran.rows) == STAGES and len(list(out.iterdir())) <= 8
+    for row in ran.rows.values():
+        assert row["tiny"] is True and row["commit"] == "abc" and row["device"]["name"]
+        assert "error" not in row and row["figures"]["cases"] and not row["figures"]["skipped"]
+    cases = {name: row["figures"]["cases"] for name, row in ran.rows.items()}
+    assert cases["correctness"]["embedded model, GPU and CPU"]["graphs"]["is_right"]
+    assert cases["correctness"]["pytest -m gpu"]["skipped"] > 50
+    for sampling in ("greedy", "top-p"):
+        for root in ("", ", root 40"):
+            step = cases["steps"][f"llama-3.1-8b decode 3 {sampling}{root}"]
+            assert min(step[key] for key in ("ms", "device_ms", "host_ms", "over_floor")) > 0
+            assert step["layers"] == "1 of 2"
+    kernels = cases["steps"]["llama-3.1-8b kernels of prefill 40"]["kernels"]
+    times = [it["us"] for it in kernels]
+    assert len(kernels) == 15 and times == sorted(times, reverse=True) and all(times)
+    assert {name.split()[0] for name in cases["models"]} == {"mixtral-8x7b", "llama-2-70b"}
+    assert cases["peers"]["forkroot"]["half shared"]["prompts_per_second"] > 0
+    assert cases["peers"]["transformers, continuous batching"]["same_answers"] == 1.0
+    assert cases["peers"]["vLLM"] == {"absent": "vllm is not installed"}
+    tables_hold_every_stage(ran.rows)
 
 
-def test_a_stage_without_time_skips_its_cases_and_says_so() -> None:
-    ran = run("--stage", "ceilings", "--budget", "0.001")
-    (row,) = ran.rows
-    assert ran.status == 0 and row["figures"]["cases"] == {}
-    assert "copy" in row["figures"]["skipped"] and "copy: no time was left" in ran.table
+def tables_hold_every_stage(rows: dict[str, dict[str, Any]]) -> None:
+    from forkroot.benchmarks.tables.table import TABLES
+
+    made = {
+        name: make(rows[source.split()[1]])
+        for name, (source, make) in TABLES.items()
+        if source.startswith("gpu ")
+    }
+    assert len(made) == 9
+    for name, (head, *lines) in made.items():
+        assert lines and all(len(line) == len(head) for line in lines), name
 
 
-STAGE = """
+# --- stages that fail, hang or are killed ---------------------------------------------------------
+
+BENCH = """
+from typing import NamedTuple
+
+
+class Case(NamedTuple):
+    name: str
+    run: object
+    seconds: float = 0.0
+
+
+def has_gpu():
+    return True
+
+
+class Bench:
+    @classmethod
+    def here(cls, is_tiny, seed, until):
+        return cls()
+
+    def about(self):
+        return {"name": "none"}
+
+    def is_sound(self):
+        return True
+"""
+KERNELS = """
 import os, time
+from pathlib import Path
 from forkroot.benchmarks.gpu.gpu_bench import Case
 
 
-def cases(bench):
+def hang():
+    Path(os.environ["OUT"], "pid").write_text(str(os.getpid()))
+    time.sleep(600)
+
+
+def ceilings(bench):
     yield Case("good", lambda: {"n": 1})
     yield Case("raises", lambda: {"n": 1 / 0})
     yield Case("wrong", lambda: {"deep": {"is_right": False}})
     yield Case("dies", lambda: os._exit(3))
     yield Case("after", lambda: {"n": 2})
-    yield Case("hangs", lambda: time.sleep(600))
-    yield Case("never", lambda: {"n": 3})
+    yield Case("hangs", hang)
+    yield Case("late", lambda: {"n": 3}, seconds=100)
+
+
+def cases(bench):
+    yield Case("a copy", lambda: {"us": 2.0, "floor_us": 1.0, "over_floor": 2.0, "error": 1e-6})
+    raise RuntimeError("no such thing")
 """
 
 
-OTHER_STAGES = """
-from pathlib import Path
-
-import forkroot.benchmarks.gpu
-from forkroot.benchmarks.gpu import gpu
-
-forkroot.benchmarks.gpu.__path__.insert(0, str(Path(__file__).parent))
-gpu.__file__ = __file__  # what its children run
-gpu.main()
-"""
-
-
-def other_stage(folder: Path) -> Path:
-    """The script with a first stage of this test's: its package finds modules here first."""
-    (folder / "gpu_ceilings.py").write_text(STAGE)
-    (folder / "gpu_kernels.py").write_text("raise RuntimeError('no such thing')")
-    (folder / "other_stages.py").write_text(OTHER_STAGES)
-    return folder / "other_stages.py"
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """This tree under another name, with stages of this test's, which need no torch."""
+    tree = tmp_path / "other"
+    (tree / "benchmarks").mkdir(parents=True)
+    for home, aside in ((ROOT, ("benchmarks", "docs")), (ROOT / "benchmarks", ("gpu", "results"))):
+        for path in home.iterdir():
+            if path.name not in (*aside, "build") and not path.name.startswith("."):
+                (tree / path.relative_to(ROOT)).symlink_to(path)
+    shutil.copytree(ROOT / "benchmarks" / "gpu", tree / "benchmarks" / "gpu")
+    (tree / "docs").mkdir()
+    (tree / "docs" / "performance.md").write_text("<!-- table: gpu kernels -->\n<!-- end -->\n")
+    (tree / "benchmarks" / "gpu" / "gpu_bench.py").write_text(BENCH)
+    (tree / "benchmarks" / "gpu" / "gpu_kernels.py").write_text(KERNELS)
+    return tree
 
 
-def test_a_case_that_fails_or_kills_its_process_leaves_the_others_alone(tmp_path: Path) -> None:
-    options = ("--stage", "ceilings", "--stage", "kernels", "--only", "^[^hn]")
-    ran = run(*options, script=other_stage(tmp_path))
-    ceilings, kernels = ran.rows
-    cases = ceilings["figures"]["cases"]
-    assert list(cases) == ["good", "raises", "wrong", "dies", "after"]
-    assert cases["good"] == {"n": 1} and cases["after"] == {"n": 2}
-    assert cases["raises"] == {"error": "ZeroDivisionError: division by zero"}
-    assert cases["dies"] == {"error": "its process ended: 3"}
-    assert kernels["error"] == "RuntimeError: no such thing" and not kernels["figures"]["cases"]
-    assert ran.status == 1
-    marked = [line.split()[1] for line in ran.table.splitlines() if line.startswith("!")]
+TWO_STAGES = ("--stage", "ceilings", "--stage", "kernels")
+
+
+def test_a_case_that_fails_or_kills_its_process_leaves_the_others_alone(
+    tree: Path, tmp_path: Path
+) -> None:
+    ran = run(tree, *TWO_STAGES, "--only", "^[^h]", "--budget", "60", out=tmp_path / "out")
+    ceilings, kernels = ran.rows["ceilings"], ran.rows["kernels"]
+    assert ceilings["figures"]["cases"] == {
+        "good": {"n": 1},
+        "raises": {"error": "ZeroDivisionError: division by zero"},
+        "wrong": {"deep": {"is_right": False}},
+        "dies": {"error": "its process ended: 3"},
+        "after": {"n": 2},
+    }
+    assert ceilings["figures"]["skipped"] == ["late"] and ceilings["tiny"] is False
+    assert kernels["error"] == "RuntimeError: no such thing"
+    assert kernels["figures"]["cases"]["a copy"]["us"] == 2.0
+    assert ran.status == 1 and "late: no time was left" in ran.output
+    marked = [line.split()[1] for line in ran.output.splitlines() if line.startswith("!")]
     assert marked == ["raises", "wrong", "dies", "RuntimeError:"]
+    assert "ZeroDivisionError" in (tmp_path / "out" / "gpu.log").read_text()
+
+
+def test_a_run_that_is_killed_keeps_every_case_that_ended(tree: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, str(tree / "benchmarks" / "gpu" / "gpu.py"), "--out", str(out)]
+    env = os.environ | {"OUT": str(out)}
+    env.pop("PYTHONPATH", None)
+    options = (*TWO_STAGES, "--only", "^[agh]")
+    process = subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, env=env)
+    pid = int(content_when_written(out / "pid"))
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    row = rows_of(out)["ceilings"]
+    assert row["figures"]["cases"] == {"good": {"n": 1}, "after": {"n": 2}}
+    assert row["running"] == "hangs" and row["benchmark"] == "gpu" and row["tiny"] is False
+    deadline = time.monotonic() + 10
+    while is_running(pid):
+        assert time.monotonic() < deadline, "the stage outlived the run"
+        time.sleep(0.02)
+
+
+def content_when_written(path: Path) -> str:
+    deadline = time.monotonic() + 60
+    while not path.exists() or not path.read_text():
+        assert time.monotonic() < deadline, f"{path.name} was not written"
+        time.sleep(0.02)
+    return path.read_text()
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
 
 
 @pytest.mark.slow
-def test_a_case_that_hangs_is_ended_and_what_was_measured_is_kept(tmp_path: Path) -> None:
-    options = ("--stage", "ceilings", "--only", "good|hangs|never", "--budget", "15")
-    ran = run(*options, script=other_stage(tmp_path))
-    (row,) = ran.rows
+def test_a_case_that_hangs_is_ended_and_what_was_measured_is_kept(
+    tree: Path, tmp_path: Path
+) -> None:
+    options = ("--stage", "ceilings", "--only", "good|hangs|late", "--budget", "1")
+    ran = run(tree, *options, out=tmp_path / "out")
     found = {"good": {"n": 1}, "hangs": {"error": "its time was over"}}
-    assert row["figures"]["cases"] == found and ran.status == 1
+    assert ran.rows["ceilings"]["figures"]["cases"] == found and ran.status == 1
 
 
-def test_rows_of_a_trial_are_not_kept() -> None:
-    ran = run("--out")
-    assert ran.status == 1 and not ran.rows and "--out" in ran.output
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_every_stage_runs_on_any_machine(tables: ModuleType) -> None:
-    ran = run("--budget", "800")
-    by_stage = {row["stage"]: row for row in ran.rows}
-    assert list(by_stage) == [
-        "ceilings",
-        "kernels",
-        "model",
-        "workloads",
-        "throughput",
-        "peers",
-        "host",
-        "tests",
-    ]
-    for row in ran.rows:
-        assert "error" not in row and row["figures"]["cases"] and not row["figures"]["skipped"]
-    assert ran.status == 0, ran.table
-    assert len(tables.model(by_stage["model"])) > 4
-    assert len(tables.workloads(by_stage["workloads"])) > 2
-    if importlib.util.find_spec("transformers"):
-        assert len(tables.peers(by_stage["peers"])) > 3
-        batching = by_stage["peers"]["figures"]["cases"]["transformers continuous batching"]
-        assert torch.cuda.is_available() or batching["same_answers"] == 1.0
+def test_rows_are_kept_when_that_is_asked_for_and_rows_of_a_trial_never(
+    tree: Path, tmp_path: Path
+) -> None:
+    kept, out, trial = tree / "benchmarks" / "results" / "gpu.json", tmp_path / "1", tmp_path / "2"
+    page = tree / "docs" / "performance.md"
+    options = (*TWO_STAGES, "--only", "good|copy")
+    assert run(tree, *options, "--keep", "--tiny", out=trial).status == 1
+    assert run(tree, *options, "--tiny", out=trial).rows["ceilings"]["tiny"] is True
+    assert run(tree, *options, out=out).status == 1 and not kept.exists()
+    for folder, status in ((tmp_path / "none", 1), (trial, 1), (out, 0)):
+        assert run(tree, "--keep-from", str(folder), out=out).status == status
+    rows = {row["stage"]: row for row in json.loads(kept.read_text())}
+    assert rows["ceilings"]["figures"]["cases"] == {"good": {"n": 1}}
+    assert "| a copy | 1.0e-06 | 2.0 µs | 1.0 µs | 2.00× |" in page.read_text()

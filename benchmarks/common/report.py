@@ -30,12 +30,22 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 def report(benchmark: str, figures: dict[str, Any], is_kept: bool, **fields: Any) -> None:
     """Print the row of a run; append it to the benchmark's file of results if it is kept."""
-    row = {"benchmark": benchmark, **_environment(), **fields, "figures": figures}
+    row = make_row(benchmark, figures, **fields)
     print(json.dumps(row))
     if is_kept:
-        RESULTS.mkdir(exist_ok=True)
-        path = RESULTS / f"{benchmark}.json"
-        path.write_text(_lines([*rows(benchmark), row]))
+        keep(benchmark, [row])
+
+
+def make_row(benchmark: str, figures: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """The figures of a run, and where and when they were measured."""
+    return {"benchmark": benchmark, **_environment(), **fields, "figures": figures}
+
+
+def keep(benchmark: str, new: list[dict[str, Any]]) -> None:
+    """Append rows to the benchmark's file of results."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{benchmark}.json"
+    path.write_text(lines([*rows(benchmark), *new]))
 
 
 def rows(benchmark: str) -> list[dict[str, Any]]:
@@ -44,7 +54,8 @@ def rows(benchmark: str) -> list[dict[str, Any]]:
     return list(json.loads(path.read_text())) if path.exists() else []
 
 
-def _lines(kept: list[dict[str, Any]]) -> str:
+def lines(kept: list[dict[str, Any]]) -> str:
+    """Rows as JSON, each on a line of its own."""
     return "[\n" + ",\n".join(map(json.dumps, kept)) + "\n]\n"
 
 

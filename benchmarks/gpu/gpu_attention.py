@@ -65,36 +65,60 @@ def few_steps(bench: Bench) -> Iterator[Step]:
     if bench.is_tiny:
         yield Step("3 beside a chunk of 20", (1, 1, 1, 20), 24)
         return
+    yield Step("decode 32", (1,) * 32, 1024)
     yield Step("31 beside a chunk of 512", (1,) * 31 + (512,), 1024)
     yield Step("cascade 16", (1,) * 16, 64, root=2048)
 
 
+def error(bench: Bench, sizes: ModelConfig, step: Step, kind: str, dtype: torch.dtype) -> float:
+    """Distance of a step's attention in one layer from the oracle."""
+    sets, kv, rng = _sets(bench, sizes, step, kind, dtype, 1)
+    return _attended(bench, sizes, sets[0], kv, rng)
+
+
 def measure(bench: Bench, sizes: ModelConfig, step: Step, kind: str, dtype: torch.dtype) -> Figures:
     """Error and time of a step's attention in one layer."""
-    rng = np.random.default_rng(bench.seed)
-    num_slots = step.root + sum(step.tail + new for new in step.news) + UNREAD
     token_bytes = 2 * sizes.num_kv_heads * sizes.head_dim * dtype.itemsize
+    size = _num_slots(step) * token_bytes
     most = 4 if kind == "flashinfer" else 32  # each of its wrappers takes half a gigabyte
-    num_sets = min(bench.num_sets(num_slots * token_bytes), most)
+    num_sets = max(1, min(bench.num_sets(size), most, bench.free() // (2 * size)))
+    sets, kv, rng = _sets(bench, sizes, step, kind, dtype, num_sets)
+    found = _attended(bench, sizes, sets[0], kv, rng)
+    scale = sizes.head_dim**-0.5
+    actions = [lambda s=s: s.attention.attend(s.q, kv, s.plan, scale) for s in sets]
+    seconds, clock = bench.timed(actions)
+    floor = bench.floor(*_least(sizes, step, dtype))
+    return verdict(found, dtype) | beside(seconds, clock, floor)
+
+
+def _num_slots(step: Step) -> int:
+    return step.root + sum(step.tail + new for new in step.news) + UNREAD
+
+
+def _sets(
+    bench: Bench, sizes: ModelConfig, step: Step, kind: str, dtype: torch.dtype, num_sets: int
+) -> tuple[list[Set], Tensor, np.random.Generator]:
+    """So many sets of inputs, the pool of all of them, and what draws random numbers."""
+    rng, num_slots = np.random.default_rng(bench.seed), _num_slots(step)
     kv = _pool(bench, sizes, num_slots * num_sets, dtype)
-    sets = []
+    sets: list[Set] = []
     for index in range(num_sets):
         past, unread = _past(step, rng, index * num_slots)
         kv[:, :, torch.from_numpy(unread).to(bench.device)] = torch.nan
         q = bench.normal(sum(step.news), sizes.num_heads, sizes.head_dim, dtype=dtype)
-        attention = sets[0].attention if sets and kind == "triton" else None
-        attention = attention or _attention(bench, sizes, kind, dtype)
+        attention = _attention(bench, sizes, kind, dtype)
         sets.append(Set(past, q, attention, attention.plan(past)))
+    return sets, kv, rng
+
+
+def _attended(
+    bench: Bench, sizes: ModelConfig, first: Set, kv: Tensor, rng: np.random.Generator
+) -> float:
+    """Distance of what a set gives from the oracle; NaN where some of it was not written."""
     scale = sizes.head_dim**-0.5
-    poison(sets[0].q.shape, dtype=dtype, device=bench.device)
-    first = sets[0]
+    poison(first.q.shape, dtype=first.q.dtype, device=bench.device)
     out = first.attention.attend(first.q, kv, first.plan, scale)
-    error = _error(first, kv, out, scale, rng)
-    actions = [lambda s=s: s.attention.attend(s.q, kv, s.plan, scale) for s in sets]
-    seconds, clock = bench.timed(actions)
-    floor = bench.floor(*_least(sizes, step, dtype))
-    has_roots = {"roots": first.plan.roots is not None} if step.root else {}
-    return verdict(error, dtype) | beside(seconds, clock, floor) | has_roots
+    return _error(first, kv, out, scale, rng)
 
 
 def _attention(bench: Bench, sizes: ModelConfig, kind: str, dtype: torch.dtype) -> Attention:
@@ -121,6 +145,8 @@ def _past(step: Step, rng: np.random.Generator, first: int) -> tuple[Past, np.nd
     ends = [step.root + step.tail + new for new in step.news]
     num = step.root + sum(ends) - step.root * len(ends)
     slot_order = rng.permutation(num + UNREAD) if step.is_scattered else np.arange(num + UNREAD)
+    (zero,) = np.flatnonzero(slot_order == 0)  # padding may read it, so it must be finite
+    slot_order[[0, zero]] = slot_order[[zero, 0]]
     slots = (slot_order + first).astype(np.int32)
     table = np.full((len(ends), max(ends)), slots[-1], np.int32)
     at = step.root

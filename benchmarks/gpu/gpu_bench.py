@@ -1,21 +1,17 @@
-"""What the stages of `gpu` share: the device, its two ceilings, clocks, and measures of errors.
-
-Where there is no GPU, Triton's kernels are interpreted on a CPU: whoever imports this must do so
-before triton is imported.
+"""What the stages of `gpu` share: the device, its memory, its two ceilings, clocks, and measures of
+errors.
 """
 
 from __future__ import annotations
 
 import gc
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from importlib.metadata import version
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, version
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -24,14 +20,14 @@ from forkroot.core.api.config import EngineConfig
 from forkroot.core.model.checkpoint.dummy import SHAPES
 from forkroot.core.model.config import ModelConfig
 
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
-
 Figures = dict[str, Any]
 Action = Callable[[], object]
+Mark: TypeAlias = "torch.cuda.Event | float"
 BARS = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 1e-2}
 LONGEST_TIMING = 0.25  # seconds
 MOST_SETS = 32
+TINY_MEMORY = 8 << 30  # bytes that a CPU pretends to have free
+PACKAGES = ("triton", "transformers", "numpy", "flashinfer-python", "vllm")
 
 
 class Case(NamedTuple):
@@ -67,7 +63,7 @@ class Bench:
     def here(cls, is_tiny: bool, seed: int, until: float = math.inf) -> Bench:
         """On this machine's first GPU, or on its CPU."""
         torch.manual_seed(seed)
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = torch.device("cuda" if has_gpu() else "cpu")
         bench = cls(device, is_tiny, seed, until)
         rate = product_rate(bench, torch.bfloat16)
         return replace(bench, bandwidth=copy_rate(bench), rate=rate)
@@ -110,6 +106,25 @@ class Bench:
         if self.is_cuda:
             torch.cuda.synchronize()
 
+    def free(self) -> int:
+        """Bytes of the device's memory that are free, after what can be given back was."""
+        self.forget()
+        return int(torch.cuda.mem_get_info(self.device)[0]) if self.is_cuda else TINY_MEMORY
+
+    def mark(self) -> Mark:
+        """A point in the device's work so far; on a CPU, which has no queue, in time."""
+        if not self.is_cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def between(self, first: Mark, last: Mark) -> float:
+        """Seconds of the device between two marks that it has passed."""
+        if isinstance(first, float) or isinstance(last, float):
+            return float(last) - float(first)  # type: ignore[arg-type]
+        return first.elapsed_time(last) / 1000
+
     def forget(self) -> None:
         """Give free memory back to the device."""
         gc.collect()
@@ -131,13 +146,14 @@ class Bench:
             "name": "CPU, Triton interpreted",
             "copy_GB_s": round(self.bandwidth / 1e9, 1),
             "bfloat16_TFLOP_s": round(self.rate / 1e12, 3),
-            "triton": version("triton") if find_spec("triton") else None,
+            **{name: _version(name) for name in PACKAGES},
         }
         if self.is_cuda:
             found = torch.cuda.get_device_properties(self.device)
             figures |= {
                 "name": found.name,
                 "memory_GiB": round(found.total_memory / 2**30, 1),
+                "free_GiB": round(self.free() / 2**30, 1),
                 "processors": found.multi_processor_count,
                 "cache_MiB": round(self.cache_bytes() / 2**20, 1),
                 "cuda": torch.version.cuda,
@@ -187,6 +203,18 @@ class Bench:
         except RuntimeError:
             torch.cuda.synchronize()
             return _by_events(actions), "events"
+
+
+def has_gpu() -> bool:
+    """Whether there is one; else Triton's kernels are to be interpreted."""
+    return torch.cuda.is_available()
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def _captured(actions: Sequence[Action]) -> torch.cuda.CUDAGraph:

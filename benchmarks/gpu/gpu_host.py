@@ -14,15 +14,18 @@ import torch
 from forkroot.benchmarks.common import workloads
 from forkroot.benchmarks.common.programs import Maker, Workload
 from forkroot.benchmarks.gpu.gpu_bench import Bench, Case, Cases, Figures
+from forkroot.benchmarks.gpu.gpu_engine import CHUNK, TOO_LARGE, engine_model
+from forkroot.benchmarks.gpu.gpu_loaded import slots_that_fit
 from forkroot.benchmarks.peers.serving import measure
 from forkroot.core.api.batch import Copy
-from forkroot.core.local import LocalBackend
-from forkroot.core.model.hub.folders import EMBEDDED
+from forkroot.core.common.memory import available_memory
+from forkroot.core.model.checkpoint.memory import Load
 from forkroot.core.model.parallel import Ranks
 from forkroot.core.model.pool import KVPool
 from forkroot.core.model.runner.host import Host, HostStore
 
 MODEL = "llama-3.1-8b"
+RUNNING = 32  # sequences
 POOLS: Mapping[str, tuple[float, dict[str, Any]]] = {
     "unlimited": (1.0, {}),
     "a tenth": (0.1, {}),
@@ -95,15 +98,20 @@ def _tier(bench: Bench, workload: Workload) -> Callable[[], Figures]:
 
     def run() -> Figures:
         figures: Figures = {"programs": len(workload.bodies)}
-        span = 4096 if bench.is_tiny else 262_144
+        longest, span = (128, 4096) if bench.is_tiny else (4096, 262_144)
+        load = Load(CHUNK, RUNNING, has_host=True)
+        fitting = slots_that_fit(bench.sizes(MODEL), bench.dtype_name, bench.free(), load)
+        host = available_memory() // 4 // bench.sizes(MODEL).kv_bytes_per_token(bench.dtype_name)
+        span = min(span, host, max(fitting, 4 * longest))
+        loaded = engine_model(bench, MODEL, longest, span, load)
+        if loaded is None:
+            return {"skipped": TOO_LARGE}
         for name, (share, settings) in POOLS.items():
-            longest = 128 if bench.is_tiny else 4096
             num_slots = max(round(span * share), longest)
-            sizes = {"num_slots": num_slots, "context_len": longest, "max_running": 32}
+            sizes = {"num_slots": num_slots, "context_len": longest, "max_running": RUNNING}
             if settings:
                 sizes["host_slots"] = span
-            model = EMBEDDED if bench.is_tiny else bench.shape(MODEL)
-            with LocalBackend.from_folder(model, **bench.engine(**sizes, **settings)) as backend:
+            with loaded.backend(chunk_tokens=CHUNK, **sizes, **settings) as backend:
                 found = measure(backend, workload, workload.width, hints=True, is_streamed=True)
                 backend.check()
                 if share == 1.0:
@@ -112,6 +120,7 @@ def _tier(bench: Bench, workload: Workload) -> Callable[[], Figures]:
             kept = ("programs_per_second", "cached_share", "first_token_ms")
             figures[name] = {key: found[key] for key in kept if key in found}
             bench.forget()
-        return figures
+        loaded.close()
+        return figures | loaded.about()
 
     return run

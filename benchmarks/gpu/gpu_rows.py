@@ -3,7 +3,7 @@ plain torch in float64 and beside the bytes that it must move."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -55,6 +55,7 @@ class Job(NamedTuple):
 
 
 Make = Callable[[Bench, ModelConfig, int], Job]
+Found = Iterator[tuple[str, Figures]]  # by kernel and number of rows
 
 
 def cases(bench: Bench, name: str) -> Cases:
@@ -62,6 +63,30 @@ def cases(bench: Bench, name: str) -> Cases:
     counts = (1, 3) if bench.is_tiny else (1, 32, 256, 2048)
     for kernel, make in KERNELS.items():
         yield _case(bench, f"{name} {kernel}", bench.sizes(name), make, counts)
+
+
+def errors(bench: Bench, name: str) -> Found:
+    """The kernels of a layer beside their oracles, and nothing of their time."""
+    counts = (1, 3) if bench.is_tiny else (1, 32, 2048)
+    for kernel, make in KERNELS.items():
+        yield from _errors(bench, kernel, bench.sizes(name), make, counts)
+
+
+def draws_alike(bench: Bench, name: str) -> Found:
+    """Masks, and draws beside those of the sampler in plain torch."""
+    sizes, counts = bench.sizes(name), (3,) if bench.is_tiny else (1, 64)
+    yield from _errors(bench, "mask", sizes, _mask, counts)
+    for kind in SAMPLING_KINDS:
+        for count in counts:
+            found, _, _ = _alike(bench, sizes, kind, count, sample_tokens, True)
+            yield f"draw {kind} {count}", found
+
+
+def expert_errors(bench: Bench, name: str) -> Found:
+    """Both products of a mixture beside their oracles."""
+    counts, sizes = (5,) if bench.is_tiny else (1, 32, 512), _mixture(bench, name)
+    yield from _errors(bench, "experts in", sizes, _spread, counts)
+    yield from _errors(bench, "experts out", sizes, _collect, counts)
 
 
 def logits(bench: Bench, name: str) -> Cases:
@@ -91,9 +116,20 @@ def others(bench: Bench, name: str) -> Cases:
 def experts(bench: Bench, name: str) -> Cases:
     """Both products of a mixture."""
     counts = (1, 5) if bench.is_tiny else (1, 32, 512)
-    sizes = replace(bench.sizes(name), num_experts=8, experts_per_token=2)
+    sizes = _mixture(bench, name)
     yield _case(bench, f"{name} experts in", sizes, _spread, counts)
     yield _case(bench, f"{name} experts out", sizes, _collect, counts)
+
+
+def _mixture(bench: Bench, name: str) -> ModelConfig:
+    return replace(bench.sizes(name), num_experts=8, experts_per_token=2)
+
+
+def _errors(
+    bench: Bench, kernel: str, sizes: ModelConfig, make: Make, counts: tuple[int, ...]
+) -> Found:
+    for count in counts:
+        yield f"{kernel} {count}", verdict(make(bench, sizes, count).error(), bench.dtype)
 
 
 def _case(bench: Bench, name: str, sizes: ModelConfig, make: Make, counts: tuple[int, ...]) -> Case:
@@ -208,19 +244,29 @@ def _sampled(
     the time for them."""
     figures: Figures = {}
     for count in counts:
-        x = 3 * bench.normal(count, sizes.vocabulary_size, dtype=torch.float32)
-        all_params = [replace(SAMPLING_KINDS[kind], seed=bench.seed + row) for row in range(count)]
-        given = _given(bench, all_params)
-        found = sample_tokens(x, *given).cpu().numpy()
-        wanted = sample(x.cpu(), all_params).tokens
+        found, x, given = _alike(bench, sizes, kind, count, sample_tokens, is_alike)
         seconds, clock = bench.timed([lambda x=x, given=given: sample_tokens(x, *given)])
-        same = float((found == wanted).mean())
-        is_right = (
-            same >= 0.97 or not is_alike
-        )  # a sum of 128k numbers may round another way at a boundary
-        figures[str(count)] = {"same": same, "is_right": is_right}
-        figures[str(count)] |= beside(seconds, clock, bench.floor(x.nbytes))
+        figures[str(count)] = found | beside(seconds, clock, bench.floor(x.nbytes))
     return figures
+
+
+def _alike(
+    bench: Bench,
+    sizes: ModelConfig,
+    kind: str,
+    count: int,
+    sample_tokens: DeviceSampler,
+    is_alike: bool,
+) -> tuple[Figures, Tensor, list[Tensor]]:
+    """How many tokens are those of the sampler in plain torch, and what they were drawn from."""
+    x = 3 * bench.normal(count, sizes.vocabulary_size, dtype=torch.float32)
+    all_params = [replace(SAMPLING_KINDS[kind], seed=bench.seed + row) for row in range(count)]
+    given = _given(bench, all_params)
+    found = sample_tokens(x, *given).cpu().numpy()
+    same = float((found == sample(x.cpu(), all_params).tokens).mean())
+    # A sum of 128k numbers may round another way at a boundary.
+    is_right = same >= 0.97 or not is_alike
+    return {"same": same, "is_right": is_right}, x, given
 
 
 def _given(bench: Bench, all_params: list[SamplingParams]) -> list[Tensor]:

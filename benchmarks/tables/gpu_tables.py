@@ -25,15 +25,64 @@ def kernels(row: Row) -> Lines:
     return [["kernel", "error (draws: same tokens)", "time", "floor", "time / floor"], *lines]
 
 
-def model(row: Row) -> Lines:
-    """Steps and prefills beside their floors."""
+def steps(row: Row) -> Lines:
+    """Steps beside their floors: by the wall clock, on the device, and of the launching thread."""
     lines = []
     for name, of in _measured(row, "ms"):
-        times = [f"{of['ms']:.2f} ms", f"{of['floor_ms']:.2f} ms", f"{of['over_floor']:.2f}×"]
-        shares = (of.get("share_of_product_rate"), of.get("idle_share"))
-        lines.append([name, *times, *(NONE if it is None else f"{it:.1%}" for it in shares)])
-    head = ["what", "time", "floor", "time / floor", "of the matrix rate", "device idle"]
-    return [head, *lines]
+        if "device_ms" not in of:
+            continue
+        times = [_optional(of.get(key), "{:.2f} ms") for key in ("ms", "device_ms", "host_ms")]
+        floor = [_optional(of.get("floor_ms"), "{:.2f} ms"), _ratio(of.get("over_floor"))]
+        shares = [of.get(key) for key in ("share_of_product_rate", "replayed")]
+        shown = [_optional(it, "{:.1%}") for it in shares]
+        lines.append([_titled(name, of), *times, *floor, *shown])
+    head = ["step", "time", "device", "host", "floor", "time / floor", "of the matrix rate"]
+    return [[*head, "replayed"], *lines]
+
+
+def engine(row: Row) -> Lines:
+    """Decode steps of the whole engine."""
+    lines = []
+    for name, of in _measured(row, "outside_runner"):
+        times = [f"{of['ms']:.2f} ms", f"{of['floor_ms']:.2f} ms", _ratio(of["over_floor"])]
+        shares = [of["outside_runner"], of.get("idle_share")]
+        shown = [_optional(it, "{:.1%}") for it in shares]
+        lines.append([_titled(name, of), str(of["sequences"]), *times, *shown])
+    head = ["engine", "sequences", "time of a step", "floor", "time / floor"]
+    return _unless_empty([[*head, "outside the runner", "device idle"], *lines])
+
+
+def largest(row: Row) -> Lines:
+    """The largest kernels of some steps."""
+    lines = []
+    for step, of in _measured(row, "kernels"):
+        for kernel in of["kernels"]:
+            name = kernel["name"].replace("|", "\\|")
+            figures = [f"{kernel['launches']:g}", f"{kernel['us']:,.0f} µs"]
+            lines.append([step, f"`{name}`", *figures, f"{kernel['share']:.1%}"])
+    head = ["step", "kernel", "launches", "time", "share of the device's time"]
+    return _unless_empty([head, *lines])
+
+
+def throughput(row: Row) -> Lines:
+    """Prompts of 1k tokens, answered with as many."""
+    lines = []
+    for name, of in _measured(row, "output_tokens_per_second"):
+        rates = [f"{of[f'{kind}_tokens_per_second']:,.0f}" for kind in ("output", "all")]
+        lines.append([_titled(name, of), str(of["calls"]), *rates, _ratio(of["over_floor"])])
+    head = ["model", "calls at once", "output tokens per second", "all tokens per second"]
+    return [[*head, "time / floor"], *lines]
+
+
+def host(row: Row) -> Lines:
+    """What the host tier keeps of an unlimited pool's reuse."""
+    lines = []
+    for name, of in row["figures"]["cases"].items():
+        for pool, figures in of.items():
+            if isinstance(figures, dict) and "cached_share" in figures:
+                rate, share = figures["programs_per_second"], figures["cached_share"]
+                lines.append([name, pool, f"{rate:.2f}", f"{share:.3f}"])
+    return _unless_empty([["workload", "pool", "programs per second", "cached share"], *lines])
 
 
 def workloads(row: Row) -> Lines:
@@ -51,16 +100,19 @@ def workloads(row: Row) -> Lines:
 
 
 def peers(row: Row) -> Lines:
-    """Other engines on the same machine."""
+    """Other engines on the same machine and prompts: prompts per second."""
+    cases = row["figures"]["cases"]
+    tasks = [name for name, of in cases["forkroot"].items() if isinstance(of, dict)]
     lines = []
-    for name, of in row["figures"]["cases"].items():
-        if "absent" in of or isinstance(of.get("error"), str):
+    for name, of in cases.items():
+        if "absent" in of or "skipped" in of or isinstance(of.get("error"), str):
             continue
-        cells = [of.get(key) for key in ("prompts_per_second", "output_tokens_per_second")]
-        cells.append(of.get("ms_per_token"))
-        lines.append([name, *(NONE if it is None else f"{it:,.2f}" for it in cells)])
-    head = ["engine", "prompts per second", "output tokens per second", "ms per token, alone"]
-    return [head, *lines]
+        found = [of.get(task, {}).get("prompts_per_second") for task in tasks]
+        if "prompts_per_second" in of:  # of one task alone
+            found[0] = of["prompts_per_second"]
+        alone = _optional(of.get("ms_per_token"), "{:.2f} ms")
+        lines.append([name, *(_optional(it, "{:,.2f}") for it in found), alone])
+    return [["prompts per second", *tasks, "a token, one prompt"], *lines]
 
 
 def _measured(row: Row, key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -72,6 +124,26 @@ def _measured(row: Row, key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         for inner, it in of.items():
             if isinstance(it, dict) and key in it:
                 yield f"{name}, {inner}", it
+
+
+def _unless_empty(lines: Lines) -> Lines:
+    """Raises KeyError where there is nothing but a head: the row is of a part of its stage."""
+    if len(lines) == 1:
+        raise KeyError("no figures")
+    return lines
+
+
+def _titled(name: str, of: Mapping[str, Any]) -> str:
+    """With the number of layers, where not all were measured."""
+    return f"{name} ({of['layers']} layers)" if "layers" in of else name
+
+
+def _optional(value: float | None, form: str) -> str:
+    return NONE if value is None else form.format(value)
+
+
+def _ratio(value: float | None) -> str:
+    return _optional(value, "{:.2f}×")
 
 
 def _number(value: Any) -> str:

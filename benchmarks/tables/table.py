@@ -156,8 +156,13 @@ TABLES: dict[str, tuple[str, Callable[[Row], list[list[str]]]]] = {
     "forced text": ("retokenize", tables.forced_text),
     "hostile": ("hostile", tables.hostile),
     "gpu kernels": ("gpu kernels", gpu_tables.kernels),
-    "gpu model": ("gpu model", gpu_tables.model),
+    "gpu steps": ("gpu steps", gpu_tables.steps),
+    "gpu engine": ("gpu steps", gpu_tables.engine),
+    "gpu largest kernels": ("gpu steps", gpu_tables.largest),
+    "gpu large models": ("gpu models", gpu_tables.steps),
     "gpu workloads": ("gpu workloads", gpu_tables.workloads),
+    "gpu throughput": ("gpu throughput", gpu_tables.throughput),
+    "gpu host tier": ("gpu host", gpu_tables.host),
     "gpu peers": ("gpu peers", gpu_tables.peers),
 }
 
@@ -170,15 +175,20 @@ def render(page: str) -> str:
 def _table(name: str) -> str:
     source, make = TABLES[name]
     benchmark, _, stage = source.partition(" ")
-    kept = [row for row in rows(benchmark) if row.get("stage", "") == stage]
+    kept = [row for row in rows(benchmark) if row.get("stage", "") == stage and not is_trial(row)]
     for row in reversed(kept):
         with suppress(KeyError):  # a row may be of a part of its benchmark
             head, *lines = make(row)
             ruled = [head, ["---", *("---:" for _ in head[1:])], *lines]
             text = "\n".join("| " + " | ".join(cells) + " |" for cells in ruled)
             return f"\n{text}\n\n{_origin(row)}\n"
-    only = f" --stage {stage}" * bool(stage)
-    return f"\nNot measured yet: `python {_script(benchmark)}{only} --out`.\n"
+    options = f"--stage {stage} --keep" if stage else "--out"
+    return f"\nNot measured yet: `python {_script(benchmark)} {options}`.\n"
+
+
+def is_trial(row: Row) -> bool:
+    """Whether a row is of a run on small shapes, whose figures mean nothing."""
+    return bool(row.get("tiny"))
 
 
 def _origin(row: Row) -> str:

@@ -22,14 +22,11 @@ def bench(measuring: Any, device: str) -> Any:
     return measuring("gpu_bench").Bench(torch.device(device), is_tiny=False, seed=3)
 
 
-def is_right(figures: Any) -> bool:
-    """Whether nothing in these figures is said to be wrong, and something is said to be right."""
-    results = [it for it in figures.values() if isinstance(it, dict)]
-    return (
-        bool(figures["is_right"])
-        if "is_right" in figures
-        else bool(results) and all(map(is_right, results))
-    )
+def wrong(found: Any) -> dict[str, Any]:
+    """Which of these figures, by kernel, are not right; there are some to judge."""
+    all_figures = dict(found)
+    assert all_figures
+    return {name: figures for name, figures in all_figures.items() if not figures["is_right"]}
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -40,28 +37,22 @@ def test_attention_of_a_step_is_the_oracles(shape, dtype, step, bench, measuring
     attention = measuring("gpu_attention")
     (wanted,) = (it for it in attention.steps(bench) if it.name == step)
     kind = getattr(torch, dtype)
-    figures = attention.measure(bench, bench.sizes(shape), wanted, "triton", kind)
-    assert figures["is_right"], figures
+    error = attention.error(bench, bench.sizes(shape), wanted, "triton", kind)
+    assert measuring("gpu_bench").verdict(error, kind)["is_right"], error
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_kernels_over_rows_are_plain_torchs(dtype, shape, bench, measuring) -> None:
     on_device = replace(bench, kind=getattr(torch, dtype))
-    for case in measuring("gpu_rows").cases(on_device, shape):
-        figures = case.run()
-        assert is_right(figures), (case.name, figures)
+    assert not wrong(measuring("gpu_rows").errors(on_device, shape))
 
 
 def test_masks_and_samples_over_a_large_vocabulary_are_the_samplers(bench, measuring) -> None:
-    for case in measuring("gpu_rows").logits(bench, "llama-3.1-8b"):
-        figures = case.run()
-        assert is_right(figures), (case.name, figures)
+    assert not wrong(measuring("gpu_rows").draws_alike(bench, "llama-3.1-8b"))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_experts_are_one_product_a_row(dtype, bench, measuring) -> None:
     on_device = replace(bench, kind=getattr(torch, dtype))
-    for case in measuring("gpu_rows").experts(on_device, "mixtral-8x7b"):
-        figures = case.run()
-        assert is_right(figures), (case.name, figures)
+    assert not wrong(measuring("gpu_rows").expert_errors(on_device, "mixtral-8x7b"))
