@@ -57,7 +57,8 @@ class Part:
     def is_wanted(self) -> bool:
         """Whether the token sampled after it is its sequence's next: nothing was forced meanwhile.
         Valid once the results of the step before are applied."""
-        return self.is_live and self.start + self.count == self.sequence.num_ids
+        sequence = self.sequence
+        return self.epoch == sequence.epoch and self.start + self.count == sequence.num_ids
 
 
 def write_batch(
