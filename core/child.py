@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -76,6 +77,8 @@ class RequestHandler:
 
     def _start(self, model: str, settings: str) -> None:
         self._backend = LocalBackend.from_folder(model, **json.loads(settings))
+        gc.collect()
+        gc.freeze()  # what stays for good is not looked at during a step
 
     def _answer(self, kind: str, number: int, *details: Any) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -102,6 +103,8 @@ def _start(
     if config.hang_timeout is not None:
         arguments = connection, ranks.progress, config.hang_timeout / CHECKS_PER_TIMEOUT
         threading.Thread(target=_send_heartbeats, args=arguments, daemon=True).start()
+    gc.collect()
+    gc.freeze()  # what stays for good is not looked at during a step
     connection.send("ready")
     return runner, ranks
 

@@ -185,7 +185,7 @@ def _floor(
 
 
 @triton.jit
-def _kept_masses(
+def _group_masses_from(
     row, listed, num_listed, of_row, floor, out, GROUP: tl.constexpr, READ: tl.constexpr
 ):
     """Write into `out` the mass of the weights of each listed group that are not below a floor;
@@ -281,7 +281,7 @@ def _choose(
                     )
                 if top_p < 1.0:
                     if is_top_k:  # tokens as likely as the last one of top-k add no mass
-                        number = _kept_masses(
+                        number = _group_masses_from(
                             row, listed, num_listed, of_row, floor, masses, GROUP, READ
                         )
                         kept = tl.load(masses + group, mask=group < num_listed, other=0.0)
@@ -292,7 +292,7 @@ def _choose(
                         row, listed, num_listed, of_row, floor, wanted, room, False, GROUP, READ
                     )
                 least = tl.maximum(floor, least)
-                _kept_masses(row, listed, num_listed, of_row, least, masses, GROUP, READ)
+                _group_masses_from(row, listed, num_listed, of_row, least, masses, GROUP, READ)
                 group_masses = tl.load(masses + group, mask=group < num_listed, other=0.0)
                 whole = tl.sum(group_masses.to(tl.float64), 0)
             goal = whole * tl.load(numbers + index)
