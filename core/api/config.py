@@ -55,7 +55,8 @@ class EngineConfig:
       (torch's own) anywhere; "auto": the fastest that the device has; "module:Factory": what this
       factory returns, as a plugin's (see `adapters.hookspecs.register_backends`).
     constraint: the compiler of constraints: "auto" (ours) or "module:Factory", likewise.
-    graphs: whether steps of few tokens are recorded as CUDA graphs, on a GPU with "triton".
+    graphs: whether steps of few tokens are recorded as CUDA graphs, on a GPU: with "triton" all,
+      with "flashinfer" those of one new token for each sequence.
     sampling: the sampler: "triton" and "flashinfer" on a GPU, "plain" anywhere (it waits for the
       device); "auto": the fastest whose samples for a seed do not depend on the batch. With
       "flashinfer" they depend on it.

@@ -18,7 +18,7 @@ FEW_PAIRS, MANY_PAIRS = 512, 4096  # read at a time
 ROWS, FULL_ROWS = (16, 128), (16, 64)  # least and most rows of a tile; in float32
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_tokens"])
 def _topk_softmax(
     logits,
     topk_ids,
@@ -141,8 +141,8 @@ class SortedPairs:
 
     @classmethod
     def of(cls, topk_ids: Tensor, num_experts: int, dtype: torch.dtype) -> SortedPairs:
-        """Sort pairs by the experts topk_ids [tokens, k], in one launch. dtype: of the rows, which
-        decides how many of them fit in a tile."""
+        """Sort pairs by the experts topk_ids [tokens, k], contiguous, in one launch. dtype: of the
+        rows, which decides how many of them fit in a tile."""
         num_pairs, tile = topk_ids.numel(), rows_per_tile(topk_ids.numel(), num_experts, dtype)
         num_used = min(num_pairs, num_experts)
         num_tiles = num_used + (num_pairs - num_used) // tile  # as many as there can be
