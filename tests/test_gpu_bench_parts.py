@@ -221,6 +221,52 @@ def test_steps_write_each_token_to_its_own_slot_and_name_the_tokens_before() -> 
         assert len(step.sampling_params) == len(step.sampled)
 
 
+class FakeDevice:
+    """A device whose clock goes on by 2 ms a step, and a runner that replays three steps of four.
+    events: what was launched and read, in order."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.num_replayed = self.num_eager = 0
+        self._clock = 0.0
+
+    def mark(self) -> float:
+        return self._clock
+
+    def between(self, first: float, last: float) -> float:
+        return last - first
+
+    def wait(self) -> None:
+        self.events.append("wait")
+
+    def launch(self, batch: Any) -> Any:
+        index = self.num_replayed + self.num_eager
+        self.num_eager += index % 4 == 0
+        self.num_replayed += index % 4 != 0
+        self.events.append(f"launch {index}")
+
+        def sample(params: Any) -> None:
+            self._clock += 0.002
+
+        def result() -> Any:
+            self.events.append(f"result {index}")
+            return SimpleNamespace(tokens=np.zeros(1))
+
+        return SimpleNamespace(sample=sample, result=result)
+
+
+def test_steps_are_launched_ahead_and_timed_by_the_devices_clock() -> None:
+    from forkroot.benchmarks.gpu.gpu_steps import pipelined
+
+    fake = FakeDevice()
+    batches = [PLACE.decode(index, 1) for index in range(8)]
+    figures = pipelined(fake, fake, batches)  # type: ignore[arg-type]
+    assert figures["device_ms"] == 2.0 and figures["replayed"] == 0.75
+    assert set(figures) == {"ms", "device_ms", "host_ms", "replayed"}
+    assert fake.events[:4] == ["launch 0", "launch 1", "result 0", "launch 2"]
+    assert fake.events[-3:] == ["result 6", "result 7", "wait"]
+
+
 # --- vLLM, pytest, tables -------------------------------------------------------------------------
 
 VLLM = """
