@@ -107,8 +107,8 @@ class FusedAttention(Attention, Protocol):
         plan: Any,
         scale: float,
     ) -> Tensor:
-        """As `FusedRows.rotate_and_write` and then `attend`, in fewer launches; all of qkv is
-        undefined afterwards."""
+        """As `FusedRows.rotate_and_write` and then `attend`, in fewer launches, where no sequence
+        reads new keys of another; all of qkv is undefined afterwards."""
 
 
 class Rotary(Protocol):
