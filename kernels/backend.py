@@ -93,6 +93,24 @@ class FusedRows(Rows, Protocol):
         place; the keys and values in qkv are undefined afterwards."""
 
 
+@runtime_checkable
+class FusedAttention(Attention, Protocol):
+    """Attention that also takes new keys and values into the pool, for rows that are fused."""
+
+    def attend_new(
+        self,
+        qkv: Tensor,
+        norm: Norm | None,
+        cos_sin: Tensor,
+        kv: Tensor,
+        slots: Tensor,
+        plan: Any,
+        scale: float,
+    ) -> Tensor:
+        """As `FusedRows.rotate_and_write` and then `attend`, in fewer launches, where no sequence
+        reads new keys of another; all of qkv is undefined afterwards."""
+
+
 class Rotary(Protocol):
     """Rotations by position, as complex numbers."""
 
@@ -135,6 +153,11 @@ class Step:
     def cos_sin(self) -> Tensor:
         """Rotations [tokens, 1, dim / 2] of the step's tokens."""
         return self.rotary.angles(self.positions)
+
+    @cached_property
+    def fused_attention(self) -> FusedAttention | None:
+        """The attention, where it is one."""
+        return self.attention if isinstance(self.attention, FusedAttention) else None
 
     def plan(self, window: int, wanted: Wanted) -> Any:
         """The plan of a window, narrowed where only some rows of a layer are wanted and attention

@@ -36,6 +36,7 @@ with needs("triton"):
     from forkroot.kernels.gpu.masks import mask
     from forkroot.kernels.gpu.norms import rms_norm
     from forkroot.kernels.gpu.rotary import apply_rotary, rotate_and_write
+    from forkroot.kernels.gpu.rows import GpuRows
     from forkroot.kernels.gpu.sampler import sample_tokens
 
 
@@ -102,6 +103,20 @@ def attention(shape: Shape, dtype: torch.dtype, window: int | None, softcap: flo
     given.attend(q, kv, given.plan(past, window), 0.1, softcap)
 
 
+def decode(shape: Shape, dtype: torch.dtype) -> None:
+    """Single tokens whose keys are not in the pool yet, without and with a norm of heads."""
+    one = np.ones(1, np.int32)
+    past = Past(np.zeros((1, 4), np.int32), one - 1, one, one)
+    group = shape.heads // shape.kv_heads
+    given, gpu_rows = GpuAttention(torch.device("cpu"), shape.kv_heads, dtype, group), GpuRows()
+    qkv = torch.empty(1, shape.heads + 2 * shape.kv_heads, shape.dim, dtype=dtype)
+    kv = torch.empty(2, shape.kv_heads, 64, shape.dim, dtype=dtype)
+    cos_sin = torch.empty(1, 1, shape.dim // 2, dtype=torch.complex64)
+    weight = torch.empty(shape.heads + shape.kv_heads, shape.dim, dtype=dtype)
+    for norm in (None, gpu_rows.norm(weight, 1e-5)):
+        given.attend_new(qkv, norm, cos_sin, kv, torch.zeros(1).long(), given.plan(past), 0.1)
+
+
 def rows(shape: Shape, dtype: torch.dtype) -> None:
     """Norms, turns, gates and writes."""
     x, weight = (torch.empty(*n, shape.hidden, dtype=dtype) for n in ((TOKENS,), ()))
@@ -143,6 +158,7 @@ def launches() -> Iterator[tuple[str, Callable[[], None]]]:
             of = f"{name} {str(dtype).removeprefix('torch.')}"
             yield f"{of} attention", partial(attention, shape, dtype, None, None)
             yield f"{of} windows", partial(attention, shape, dtype, 256, 30.0)
+            yield f"{of} decode", partial(decode, shape, dtype)
             yield f"{of} rows", partial(rows, shape, dtype)
             for count in (TOKENS, 512) if shape.experts else ():
                 yield f"{of} {count} experts", partial(experts, shape, dtype, count)

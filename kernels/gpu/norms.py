@@ -45,16 +45,15 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, out: Tensor | None = None) -
     """Every row of x [tokens, size], or [tokens, heads, size], scaled to root mean square 1, then
     by weight [size], or [heads, size]; into `out` (x itself is allowed) or new memory."""
     out = torch.empty_like(x) if out is None else out
-    rows = x[:, None] if x.ndim == 2 else x
-    out_rows = out[:, None] if out.ndim == 2 else out
-    num_tokens, heads, size = rows.shape
+    num_tokens, *some, size = x.shape
+    heads = some[0] if some else 1
+    x_head, out_head = (it.stride(1) if some else 0 for it in (x, out))
     weight_head = weight.stride(0) if weight.ndim == 2 else 0
     launch = Launch(num_warps=1 if size <= 256 else 4 if size <= 2048 else 8, num_stages=1)
     launch(
         _norm,
         (num_tokens * heads,),
-        *(rows, weight, out_rows, eps, rows.stride(0), rows.stride(1)),
-        *(out_rows.stride(0), out_rows.stride(1), heads, weight_head),
+        *(x, weight, out, eps, x.stride(0), x_head, out.stride(0), out_head, heads, weight_head),
         SIZE=size,
         WIDTH=power_of_two(size),
     )

@@ -56,6 +56,32 @@ def apply_rotary(x: Tensor, cos_sin: Tensor) -> None:
 
 
 @triton.jit
+def encoded(
+    loaded,
+    rotation,
+    norm_weight,
+    eps,
+    is_element,
+    ROWS: tl.constexpr,
+    DIM: tl.constexpr,
+    WIDTH: tl.constexpr,
+    HAS_NORM: tl.constexpr,
+):
+    """Queries or keys [ROWS, WIDTH] scaled by their norm, whose weights are at addresses
+    norm_weight, and rotated by cosines and sines in turn, rotation [WIDTH]."""
+    values = loaded.to(tl.float32)
+    if HAS_NORM:  # rounded as in `norms`
+        scale = tl.rsqrt(tl.sum(values * values, 1) / DIM + eps)
+        scaled = (values * scale[:, None]).to(loaded.dtype).to(tl.float32)
+        weight = tl.load(norm_weight, mask=is_element, other=0.0)
+        values = (scaled * weight.to(tl.float32)).to(loaded.dtype).to(tl.float32)
+    cosine, sine = tl.split(tl.reshape(rotation, [1, WIDTH // 2, 2]))
+    first, second = tl.split(tl.reshape(values, [ROWS, WIDTH // 2, 2]))
+    rotated = tl.join(first * cosine - second * sine, first * sine + second * cosine)
+    return tl.reshape(rotated, [ROWS, WIDTH]).to(loaded.dtype)
+
+
+@triton.jit
 def _rotate_and_write(
     qkv,
     norm_weight,
@@ -84,19 +110,11 @@ def _rotate_and_write(
     is_rotated = (row < heads + kv_heads)[:, None]
     address = qkv + token * qkv_token + row[:, None] * qkv_row + column[None, :]
     loaded = tl.load(address, mask=is_element, other=0.0)
-    values = loaded.to(tl.float32)
-    if HAS_NORM:  # rounded as in `norms`
-        scale = tl.rsqrt(tl.sum(values * values, 1) / DIM + eps)
-        scaled = (values * scale[:, None]).to(loaded.dtype).to(tl.float32)
-        weight_address = norm_weight + row[:, None] * weight_row + column[None, :]
-        weight = tl.load(weight_address, mask=is_element & is_rotated, other=0.0)
-        values = (scaled * weight.to(tl.float32)).to(loaded.dtype).to(tl.float32)
     rotation = tl.load(cos_sin + token * cos_sin_token + column, mask=is_column, other=0.0)
-    cosine, sine = tl.split(tl.reshape(rotation, [1, WIDTH // 2, 2]))
-    first, second = tl.split(tl.reshape(values, [ROWS, WIDTH // 2, 2]))
-    rotated = tl.join(first * cosine - second * sine, first * sine + second * cosine)
-    rotated = tl.reshape(rotated, [ROWS, WIDTH]).to(loaded.dtype)
-    result = tl.where(is_rotated, rotated, loaded)
+    norm_weight += row[:, None] * weight_row + column[None, :]
+    is_weighted = is_element & is_rotated
+    changed = encoded(loaded, rotation, norm_weight, eps, is_weighted, ROWS, DIM, WIDTH, HAS_NORM)
+    result = tl.where(is_rotated, changed, loaded)
     tl.store(address, result, mask=is_element & (row < heads)[:, None])
     kv_row = tl.maximum(row - heads, 0).to(tl.int64)
     target = (kv_row // kv_heads) * pool_value + (kv_row % kv_heads) * pool_head

@@ -28,9 +28,7 @@ class GpuRows:
         qkv: Tensor, norm: Norm | None, cos_sin: Tensor, kv: Tensor, slots: Tensor
     ) -> None:
         """As `FusedRows.rotate_and_write`."""
-        assert norm is None or isinstance(norm, GpuNorm)
-        scaled_by = None if norm is None else (norm.weight, norm.eps)
-        rotary.rotate_and_write(qkv, scaled_by, cos_sin, kv, slots)
+        rotary.rotate_and_write(qkv, weight_of(norm), cos_sin, kv, slots)
 
     @staticmethod
     def silu_mul(gate_up: Tensor) -> Tensor:
@@ -46,3 +44,9 @@ class GpuNorm:
 
     def __call__(self, x: Tensor, out: Tensor | None = None) -> Tensor:
         return norms.rms_norm(x, self.weight, self.eps, out)
+
+
+def weight_of(norm: Norm | None) -> tuple[Tensor, float] | None:
+    """Weight and eps of a norm of `GpuRows`."""
+    assert norm is None or isinstance(norm, GpuNorm)
+    return None if norm is None else (norm.weight, norm.eps)

@@ -51,10 +51,13 @@ class SelfAttention:
         follow. wanted: rows that must be right."""
         qkv = self.qkv(x).view(len(x), -1, self._head_dim)  # [tokens, heads + 2 kv_heads, dim]
         layer, plan = step.pool.layers[self._layer], step.plan(self.window, wanted)
+        new = qkv, self.norm, step.cos_sin, layer, step.slots
+        if self._fused is not None and step.fused_attention is not None:
+            return step.fused_attention.attend_new(*new, plan, self._scale).view(len(x), -1)
         if self._fused is None:
             self._rotate_and_write(qkv, step)
         else:
-            self._fused.rotate_and_write(qkv, self.norm, step.cos_sin, layer, step.slots)
+            self._fused.rotate_and_write(*new)
         q = qkv[:, : self._num_heads]
         return step.attention.attend(q, layer, plan, self._scale).view(len(x), -1)
 

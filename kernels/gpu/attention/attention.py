@@ -6,10 +6,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...backend import Norm
 from ...interface import Past, StepShape
+from ..rotary import rotate_and_write
+from ..rows import weight_of
 from ..slot_table import SlotTable
 from ..upload import uploaded
-from .decode import DecodeItems, attend_decode
+from .decode import DecodeItems, NewKeys, attend_decode
 from .extend import ExtendItems, attend_extend
 from .merge import merge
 from .planner import Plan, Planner
@@ -80,10 +83,39 @@ class GpuAttention:
         self._past = None
         self._table.forget()
 
+    def attend_new(
+        self,
+        qkv: Tensor,
+        norm: Norm | None,
+        cos_sin: Tensor,
+        kv: Tensor,
+        slots: Tensor,
+        plan: Plan,
+        scale: float,
+    ) -> Tensor:
+        """As `FusedAttention.attend_new`."""
+        q = qkv[:, : qkv.shape[1] - 2 * kv.shape[1]]
+        if plan.roots is None and plan.extends is None:
+            new = NewKeys(weight_of(norm), torch.view_as_real(cos_sin), slots)
+            return self._attend(q, kv, plan, scale, None, new)
+        rotate_and_write(qkv, weight_of(norm), cos_sin, kv, slots)
+        return self._attend(q, kv, plan, scale)
+
     def attend(
         self, q: Tensor, kv: Tensor, plan: Plan, scale: float, softcap: float | None = None
     ) -> Tensor:
         """As `Attention.attend`."""
+        return self._attend(q, kv, plan, scale, softcap)
+
+    def _attend(
+        self,
+        q: Tensor,
+        kv: Tensor,
+        plan: Plan,
+        scale: float,
+        softcap: float | None = None,
+        new: NewKeys | None = None,
+    ) -> Tensor:
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         partials = self._no_partials
         if plan.num_partials:
@@ -92,7 +124,7 @@ class GpuAttention:
         lse = torch.empty(partials.shape[:2], dtype=torch.float32, device=q.device)
         into = out, partials, lse
         if plan.decodes is not None:
-            attend_decode(q, kv, plan.decodes, *into, scale, softcap)
+            attend_decode(q, kv, plan.decodes, *into, scale, softcap, new)
         for items in (plan.roots, plan.extends):
             if items is not None:
                 attend_extend(q, kv, items, *into, plan.merges, scale, softcap)

@@ -42,10 +42,11 @@ def decode_tile(dtype: torch.dtype, dim: int, group: int, shared_memory: int) ->
     """The tile of single queries, `group` heads of each, where a program may use `shared_memory`
     bytes."""
     rows, width = max(MIN_ROWS, power_of_two(group)), padded(dim)
-    is_full, is_wide = dtype is torch.float32, width > 128
-    most = MAX_KEYS // 2 if is_wide and (is_full or rows > MIN_ROWS) else MAX_KEYS
+    is_wide = width > 128
+    is_heavy = dtype is torch.float32 and width > 64
+    most = MAX_KEYS // 2 if is_heavy or (is_wide and rows > MIN_ROWS) else MAX_KEYS
     keys = min(most, _fitting_keys(dtype, width, shared_memory // 3))
-    return Tile(rows, keys, Launch(8 if is_full and is_wide else 4, 2 if is_wide else 3))
+    return Tile(rows, keys, Launch(8 if is_heavy else 4, 2 if is_wide else 3))
 
 
 def extend_tile(dtype: torch.dtype, dim: int, group: int, rows: int, shared_memory: int) -> Tile:

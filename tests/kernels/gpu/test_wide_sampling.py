@@ -59,13 +59,13 @@ FILTERS = [
 @pytest.mark.parametrize("temperature", [0.6, 1.4])
 def test_filters_of_a_peaked_row_are_those_of_the_sampler(temperature, device) -> None:
     params = [replace(it, temperature=temperature) for it in [GREEDY, PLAIN, *FILTERS]]
-    assert_same(zipf(20_000), params, device)
+    assert_same(zipf(10_000), params, device)
 
 
-@pytest.mark.parametrize("scale", [0.0, 1e-3, 2.0])
+@pytest.mark.parametrize("scale", [0.0, 2.0])
 def test_filters_of_a_flat_row_are_those_of_the_sampler(scale: float, device) -> None:
     """More tokens are kept than are searched in registers."""
-    assert_same(normal(9_000, scale), [GREEDY, PLAIN, *FILTERS, replace(PLAIN, top_p=0.3)], device)
+    assert_same(normal(5_000, scale), [GREEDY, PLAIN, *FILTERS, replace(PLAIN, top_p=0.3)], device)
 
 
 def test_tokens_as_likely_as_the_last_one_of_top_k_add_no_mass_to_top_p(device) -> None:
