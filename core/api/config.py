@@ -65,7 +65,8 @@ class EngineConfig:
       they are used again.
     host_policy: when tokens are copied to the host tier: "back" when they are evicted, "through" as
       soon as they are cached.
-    host_file: a new file that holds the host tier, instead of memory.
+    host_file: the name of a new file that holds the host tier, instead of memory; it has no name
+      any more once the engine runs.
     logprob_bytes: host memory for log-probabilities of cached prompt tokens, so that `echo` with
       `logprobs`, `scored_from` and options compute only new tokens. A token takes 6 bytes and 8 for
       each alternative; 0: none are cached.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,17 +104,22 @@ def _pinned(size: int, dtype: torch.dtype, num_slots: int, cudart: Cudart | None
 
 def _mapped(file: Path, size: int, dtype: torch.dtype, num_slots: int) -> Tensor:
     """Numbers in a new file, which has no name any more: the map keeps it."""
-    folder = file.absolute().parent
-    if not folder.is_dir() or file.is_dir() or not os.access(folder, os.W_OK):
-        raise InvalidCall("host_file", str(file), "a new file in a folder that exists")
-    num_bytes = size * dtype.itemsize
-    if num_bytes > shutil.disk_usage(folder).free:  # else the first write ends the process
-        raise too_large("host_slots", num_slots, num_bytes, f"space of {folder}")
-    file.unlink(missing_ok=True)
-    with allocating("host_slots", num_slots, num_bytes, f"space of {folder}"):
-        store = torch.from_file(str(file), shared=True, size=size, dtype=dtype)
-    file.unlink()
-    return store
+    folder, num_bytes = file.absolute().parent, size * dtype.itemsize
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except (OSError, ValueError) as error:
+        allowed = f"the name of a new file in a folder that exists ({error})"
+        raise InvalidCall("host_file", str(file), allowed) from error
+    try:
+        file.unlink()
+        free = os.fstatvfs(descriptor)
+        if num_bytes > free.f_bavail * free.f_frsize:  # nothing is filled up in vain
+            raise too_large("host_slots", num_slots, num_bytes, f"space of {folder} (host_file)")
+        with allocating("host_slots", num_slots, num_bytes, f"space of {folder} (host_file)"):
+            os.posix_fallocate(descriptor, 0, num_bytes)  # else a write to a full disk is a SIGBUS
+            return torch.frombuffer(mmap.mmap(descriptor, num_bytes), dtype=dtype)
+    finally:
+        os.close(descriptor)
 
 
 def _index(slots: Ints) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,8 +46,50 @@ class FakeCudart:
 
 
 def test_a_file_in_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidCall, match=r"invalid host_file=.*expected a new file in a folder"):
+    with pytest.raises(InvalidCall, match=r"invalid host_file=.*expected the name of a new file"):
         HostStore(LAYERS, Host(8, tmp_path / "missing" / "kv"))
+
+
+@pytest.mark.parametrize("kind", ["a file", "a link", "a link to nothing", "a FIFO", "a folder"])
+def test_what_stands_at_the_files_name_is_kept_and_refused(tmp_path: Path, kind: str) -> None:
+    file, other = tmp_path / "kv", tmp_path / "other"
+    if kind == "a folder":
+        file.mkdir()
+    elif kind == "a FIFO":
+        os.mkfifo(file)
+    else:
+        there = file if kind == "a file" else other
+        if kind != "a link to nothing":
+            there.write_text("precious")
+        if kind != "a file":
+            file.symlink_to(other)
+    before = [(path.name, path.lstat()) for path in sorted(tmp_path.iterdir())]
+    with pytest.raises(InvalidCall, match=r"invalid host_file=.*expected the name of a new file"):
+        HostStore(LAYERS, Host(8, file))
+    assert [(path.name, path.lstat()) for path in sorted(tmp_path.iterdir())] == before
+
+
+def test_a_file_holds_what_is_copied_and_has_no_name(tmp_path: Path) -> None:
+    layers = torch.rand(2, 2, 3, 8, 4)
+    expected, (slots, host) = layers.clone(), np.array([[5, 1, 2], [0, 7, 3]], np.int32)
+    store = HostStore(layers, Host(8, tmp_path / "kv"))
+    assert not list(tmp_path.iterdir())
+    store.copy(Copy(slots, host, False))
+    layers.zero_()
+    store.copy(Copy(slots, host, True))
+    assert torch.equal(layers[:, :, :, slots], expected[:, :, :, slots])
+    store.close()
+
+
+def test_space_for_all_of_the_file_is_taken_before_it_is_used(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 19, before[1]))
+    try:
+        with pytest.raises(InvalidCall, match=r"invalid host_slots=.*\(host_file\)"):
+            HostStore(LAYERS, Host(1 << 15, tmp_path / "kv"))  # 1 MiB
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_that_the_disk_cannot_hold_is_refused_before_it_is_made(tmp_path: Path) -> None:
