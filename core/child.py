@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -79,6 +80,13 @@ class RequestHandler:
         self._backend = LocalBackend.from_folder(model, **json.loads(settings))
         gc.collect()
         gc.freeze()  # what stays for good is not looked at during a step
+        threading.Thread(target=self._report_death, args=(self._backend,), daemon=True).start()
+
+    def _report_death(self, backend: LocalBackend) -> None:
+        """Once the engine has died: tell the parent why, and hang up, which ends this process."""
+        if (error := backend.wait()) is not None:
+            self._connection.send("died", 0, error)
+            self._connection.close()
 
     def _answer(self, kind: str, number: int, *details: Any) -> None:
         try:

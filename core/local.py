@@ -113,6 +113,8 @@ class LocalBackend(ProcessLocal):
         self._cause: BaseException | None = None
         self._thread = threading.Thread(target=self._loop, name="forkroot-engine", daemon=True)
         self._thread.start()
+        if isinstance(runner, RankedRunner):
+            runner.when_gone(lambda: self._inbox.post(runner.check))  # it ends an idle engine, too
         close_at_exit(self)
 
     @classmethod
@@ -167,7 +169,10 @@ class LocalBackend(ProcessLocal):
             self._inbox.post(lambda: self._engine.abort(job))
 
     def info(self) -> BackendInfo:
-        """What runs here, the engine's counters and its load."""
+        """What runs here, the engine's counters and its load, also after `close`. Raises EngineDied
+        once the engine has died."""
+        if self._cause is not None:
+            raise self._end(BackendClosed.before())
         return BackendInfo(
             model=self.name,
             context_len=self._input_processor.context_len,
@@ -205,6 +210,13 @@ class LocalBackend(ProcessLocal):
         self._inbox.post(_nothing)
         if threading.current_thread() is not self._thread:
             self._thread.join()
+
+    def wait(self) -> EngineDied | None:
+        """Wait until the engine has ended and all that it started is stopped. Returns the error of
+        an engine that has died; None where it was closed."""
+        self._thread.join()
+        error = self._end(BackendClosed.before())
+        return error if isinstance(error, EngineDied) else None
 
     def _run_in_engine(self, action: Callable[[], T]) -> T:
         """Run the action in the engine's thread, and return its result."""
@@ -247,8 +259,11 @@ class LocalBackend(ProcessLocal):
                 self._inbox.wait(0)
         for job in list(self._jobs.values()):
             job.mailbox.fail(self._end(BackendClosed.meanwhile()))
-        self._close_runner()
-        self._compile_pool.close()
+        for close in (self._close_runner, self._compile_pool.close):
+            try:
+                close()
+            except Exception:
+                _log.exception("a part of the engine could not be stopped")
 
     def _idle(self) -> None:
         """Wait for something to do."""
@@ -359,9 +374,11 @@ def _load(
     others = OtherRanks(source, config)
     try:
         others.wait("loading")
-        ranks = join(0, config.ranks, others.store_path, device)
+        ranks = others.unless_gone(lambda: join(0, config.ranks, others.store_path, device))
         runner = load_runner(source, described, config, device, ranks)
         others.wait("ready")
+        if device.type == "cpu":  # NCCL may need it later
+            others.forget_store()
         return RankedRunner(runner, ranks, others), others.close
     except BaseException:
         others.close()

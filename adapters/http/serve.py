@@ -23,13 +23,13 @@ from types import FrameType
 
 import uvicorn
 
-from ...core.api.protocol import Backend, ForkrootError
+from ...core.api.protocol import Backend
 from .app import build_app
 from .server.request_registry import RequestRegistry, Restarting
 from .server.runtime import Runtime
 from .server.settings import Settings
 
-_SECONDS_BETWEEN_LOOKS = 1.0
+_SECONDS_BETWEEN_LOOKS = 0.5
 _SECONDS_TO_REPORT = 2  # that a client has to read the end of a call that was ended
 _NEW_OBJECTS = 10_000  # before they are searched for garbage: most of a request's are gone by then
 _ALLOWED = {
@@ -96,7 +96,7 @@ def _watch(
     while not stopped.wait(_SECONDS_BETWEEN_LOOKS):
         try:
             backend.info()
-        except ForkrootError as error:
+        except Exception as error:
             if isinstance(backend, Restarting) and not backend.is_over:
                 continue
             _log.error("the backend has ended: %s", error)

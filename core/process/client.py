@@ -44,6 +44,7 @@ from .ipc import spawn
 from .liveness import LivenessMonitor, checks, descendants
 
 _SECONDS_TO_CLOSE = 10.0
+_SECONDS_TO_END = 3.0  # where its engine has died
 _DEVICE_FACTOR = 10
 
 
@@ -161,9 +162,9 @@ class ProcessBackend(ProcessLocal):
         self._connection.send("close")
         self._connection.close()
         try:
-            self._process.wait(_SECONDS_TO_CLOSE)
+            self._process.wait(_SECONDS_TO_END if self._has_died else _SECONDS_TO_CLOSE)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self._kill_child("did not close, and was killed")
             self._process.wait()
         if threading.current_thread() is not self._reader:
             self._reader.join()
@@ -184,9 +185,11 @@ class ProcessBackend(ProcessLocal):
 
     def _read(self) -> None:
         """Dispatch the messages of the child, until it is gone."""
-        with contextlib.suppress(ValueError):  # invalid messages: treated as a dead child
+        try:
             for kind, number, value in self._connection.messages():
                 self._dispatch(kind, number, value)
+        except Exception as error:
+            self._kill_child(f"sent what cannot be read ({error!r}), and was killed")
         with self._lock:
             self._has_died = self._has_died or not self._is_closed
             self._is_closed = True
@@ -197,13 +200,19 @@ class ProcessBackend(ProcessLocal):
         self._has_ended.set()
         if self._has_died:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(1)  # for its exit code
+                self._process.wait(0 if self._fault else 1)  # for its exit code
         for mailbox in mailboxes:
             mailbox.fail(self._closed_error(BackendClosed.meanwhile()))
         for future in requests:
             future.set_exception(self._closed_error(BackendClosed.meanwhile()))
 
     def _dispatch(self, kind: str, number: int, value: Any) -> None:
+        if isinstance(value, EngineDied):
+            self._has_died = True
+            self._fault = self._fault or f"ended: {value}"
+            value.is_replaced = self.is_replaced
+        if kind == "died":
+            return
         if kind in ("result", "refused"):
             future = self._requests.pop(number)
             future.set_result(value) if kind == "result" else future.set_exception(value)
@@ -214,9 +223,6 @@ class ProcessBackend(ProcessLocal):
         if kind == "chunk":
             self._open[number].put(value)
             return
-        if isinstance(value, EngineDied):
-            self._has_died = True
-            value.is_replaced = self.is_replaced
         mailbox = self._forget(number)
         mailbox.finish(value) if kind == "done" else mailbox.fail(value)
 
@@ -263,7 +269,7 @@ class ProcessBackend(ProcessLocal):
                     heartbeat = self._send_request("info")
 
     def _kill_child(self, fault: str) -> None:
-        self._fault = fault
+        self._fault = self._fault or fault
         children = list(descendants(self.pid))
         self._process.kill()
         for pid in children:  # a stopped one cannot notice that its parent is gone

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
@@ -61,9 +62,14 @@ def spawn(module: str) -> Child:
 
 
 def serve_parent(fd: int, serve: Callable[[Connection], None]) -> NoReturn:
-    """In a child: serve the parent at the other end of this socket until it is gone."""
+    """In a child: serve the parent at the other end of this socket until it is gone. An error of
+    `serve` is printed, and ends this process with code 1."""
     threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
-    serve(Connection(socket.socket(fileno=fd)))
+    try:
+        serve(Connection(socket.socket(fileno=fd)))
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
     os._exit(0)  # nothing needs the threads that still run
 
 

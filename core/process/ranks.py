@@ -13,10 +13,10 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from ..api.config import EngineConfig
 from ..api.owner import Owner
@@ -29,6 +29,7 @@ _SECONDS_TO_CLOSE = 5.0
 _MAX_MISSED = 3  # checks without a heartbeat, after which a rank counts as silent
 _DEVICE_FACTOR = 10
 
+T = TypeVar("T")
 Report: TypeAlias = Callable[[], tuple[int, int, int, bool]]
 
 
@@ -137,7 +138,7 @@ class OtherRanks:
         self.store_path = str(Path(self._folder.name) / "store")
         self._reports: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._error: BackendClosed | None = None  # why the first one is gone
-        self._when_gone: Callable[[], None] = lambda: None
+        self._when_gone: list[Callable[[], object]] = []
         self._out_of_memory: set[int] = set()
         self._lock = threading.Lock()
         self._is_closing = False
@@ -181,14 +182,38 @@ class OtherRanks:
         `Heartbeat`."""
         self._report = report
 
-    def when_gone(self, action: Callable[[], None]) -> None:
+    def when_gone(self, action: Callable[[], object]) -> None:
         """Call the action once when a rank is gone that was not closed: in another thread, or at
-        once where one is gone already. Replaces an earlier action."""
+        once where one is gone already; after earlier actions."""
         with self._lock:
-            self._when_gone = action
+            self._when_gone.append(action)
             if self._error is None:
                 return
         action()
+
+    def unless_gone(self, action: Callable[[], T]) -> T:
+        """What the action returns, which waits for all ranks; it runs in a thread of its own.
+        Raises what it raises, and BackendClosed as soon as a rank is gone."""
+        future: Future[T] = Future()
+
+        def run() -> None:
+            with contextlib.suppress(InvalidStateError):  # a rank is gone
+                try:
+                    future.set_result(action())
+                except Exception as error:
+                    future.set_exception(error)
+
+        def end() -> None:
+            with contextlib.suppress(InvalidStateError):  # it has ended
+                future.set_exception(BackendClosed(str(self._error)))
+
+        threading.Thread(target=run, daemon=True).start()
+        self.when_gone(end)
+        return future.result()
+
+    def forget_store(self) -> None:
+        """Remove the folder in which ranks find each other: all have."""
+        self._folder.cleanup()
 
     def close(self) -> None:
         """Stop the ranks. Does nothing in a fork of this process."""
@@ -241,7 +266,7 @@ class OtherRanks:
         self._has_ended.wait()
 
     def _listen(self, other: Other) -> None:
-        with contextlib.suppress(ValueError):  # invalid messages: treated as a dead rank
+        with contextlib.suppress(Exception):  # invalid messages: treated as a dead rank
             for kind, *values in other.child.connection.messages():
                 if kind == "heartbeat":
                     other.status.receive(Heartbeat(*values))
@@ -260,6 +285,8 @@ class OtherRanks:
             if self._is_closing or self._error is not None:
                 return
             self._error = error
+            actions = list(self._when_gone)
         for other in self._others:
             other.child.process.kill()
-        self._when_gone()
+        for action in actions:
+            action()

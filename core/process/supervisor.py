@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..api.owner import ProcessLocal
-from ..api.protocol import BackendClosed, BackendInfo, Call, ForkrootError, NodeView, Reply
+from ..api.protocol import BackendClosed, BackendInfo, Call, NodeView, Reply
 from ..common.exits import close_at_exit
 from ..text.tokenizer import Tokenizer
 from .client import ProcessBackend
 
 _log = logging.getLogger(__name__)
-_CHECK_INTERVAL = 1.0  # seconds
+_CHECK_INTERVAL = 0.5  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +137,17 @@ class RestartingBackend(ProcessLocal):
                 return False
             try:
                 self._engine.info()
-            except BackendClosed as error:
+            except Exception as error:  # an engine that cannot answer is as good as dead
                 _log.error("%s; another is started", error)
                 return True
 
     def _has_restarted(self) -> bool:
         """Put a new engine in the place of the dead one, if one can be made."""
-        self._engine.close()
         start = time.monotonic()
         try:
+            self._engine.close()
             engine = self._new_engine()
-        except (ForkrootError, OSError) as error:
+        except Exception as error:
             _log.error("no engine could be started: %s", error)
             return False
         with self._lock:

@@ -25,6 +25,7 @@ from forkroot.core.api.protocol import (
     BackendClosed,
     Call,
     CallFailed,
+    EngineDied,
     ForkHint,
     ForkrootError,
     InvalidCall,
@@ -403,8 +404,10 @@ def test_every_call_ends_when_the_engine_dies(caplog, fault):
         assert reply.error().__cause__ is fault
     late = backend.submit(ask("late"))
     assert late.error().__cause__ is fault
-    with pytest.raises(BackendClosed, match="the engine died"):
-        backend.check()
+    for question in (backend.check, backend.info):
+        with pytest.raises(EngineDied, match="the engine died"):
+            question()
+    assert isinstance(backend.wait(), EngineDied)
     backend.close()
 
 

@@ -49,7 +49,7 @@ _ARRAYS = ("ids", "positions", "slots", "rows", "starts", "lens", "sampled", "sc
 
 def join(rank: int, size: int, store_path: str, device: torch.device) -> Ranks:
     """Connect to the other ranks of this machine through a file store, and wait for all. Raises
-    RuntimeError where one does not connect in time."""
+    BackendClosed where one does not connect in time."""
     groups: Any = dist  # its stubs know little of groups that are not global
     store = groups.FileStore(store_path, size)
     if device.type == "cuda":
@@ -59,7 +59,10 @@ def join(rank: int, size: int, store_path: str, device: torch.device) -> Ranks:
     options = groups.ProcessGroupGloo._Options()
     options._devices = [groups.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
     options._timeout = timedelta(seconds=SECONDS_TO_CONNECT)
-    group = groups.ProcessGroupGloo(store, rank, size, options)
+    try:
+        group = groups.ProcessGroupGloo(store, rank, size, options)
+    except RuntimeError as error:
+        raise BackendClosed(f"the ranks of the model did not connect ({error})") from error
     group._set_default_timeout(timedelta(seconds=COLLECTIVE_TIMEOUT))
     return _of(group)
 
@@ -86,9 +89,9 @@ class Others(Protocol):
     def check(self) -> None:
         """Raise BackendClosed where one of them is gone."""
 
-    def when_gone(self, action: Callable[[], None]) -> None:
-        """Call the action once one of them is gone, at once and in any thread; from then on `check`
-        raises."""
+    def when_gone(self, action: Callable[[], object]) -> None:
+        """Call the action once one of them is gone, at once and in any thread, beside earlier
+        actions; from then on `check` raises."""
 
     def watch(self, report: Callable[[], tuple[int, int, int, bool]]) -> None:
         """From now on one that hangs counts as gone. report: `Progress.snapshot` of rank 0."""
@@ -112,6 +115,14 @@ class RankedRunner:
         others.watch(self._progress.snapshot)
         self._checked(runner.record_steps)
         self._progress.num_done = 1
+
+    def check(self) -> None:
+        """Raise BackendClosed where a rank is gone."""
+        self._others.check()
+
+    def when_gone(self, action: Callable[[], object]) -> None:
+        """As `Others.when_gone`."""
+        self._others.when_gone(action)
 
     def run(self, batch: Batch) -> Outcome:
         """As `ModelRunner.run`; in micro-batches where a rank has too little memory for all of

@@ -11,9 +11,18 @@ from itertools import islice
 
 import pytest
 
-from forkroot.core.process.ipc import Connection
+from forkroot.core.process.ipc import Connection, spawn
 
 SWITCH = 2.0  # seconds that a thread may go on when another one wants the interpreter
+FAILING = """
+import os, sys, threading, time
+from forkroot.core.process.ipc import serve_parent
+
+def main(fd):
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    threading.Thread(target=time.sleep, args=(60,)).start()
+    serve_parent(fd, lambda connection: 1 / 0)
+"""
 COUNT, PART = 1000, 100  # messages; so many have room in a socket
 
 
@@ -32,6 +41,15 @@ def test_all_messages_come_in_order_however_large_they_are(ends):
     for text in texts:  # nobody reads yet: most of it does not fit into the socket
         sender.send("text", text)
     assert [text for _, text in islice(receiver.messages(), len(texts))] == texts
+
+
+def test_a_child_that_fails_ends_although_its_threads_run(tmp_path, monkeypatch):
+    (tmp_path / "failing_child.py").write_text(FAILING)
+    monkeypatch.syspath_prepend(tmp_path)
+    child = spawn("failing_child")
+    assert list(child.connection.messages()) == []
+    assert child.process.wait(10) == 1
+    child.connection.close()
 
 
 def test_nothing_happens_where_the_other_end_is_gone(ends):

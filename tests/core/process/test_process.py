@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -27,7 +28,9 @@ from forkroot.core.api.protocol import (
     Text,
 )
 from forkroot.core.local import LocalBackend
+from forkroot.core.process import client
 from forkroot.core.process.client import ProcessBackend
+from forkroot.core.process.ipc import Child, Connection
 from forkroot.core.process.liveness import descendants
 from forkroot.core.process.supervisor import Backoff, RestartingBackend
 
@@ -190,6 +193,32 @@ def test_a_child_that_is_stopped_ends_every_open_call_and_what_it_has_started() 
             reply.result(30)
     backend.close()
     assert has_ended(rank) and not is_alive(backend.pid)
+
+
+def test_a_child_whose_idle_engine_loses_a_rank_says_so_and_ends() -> None:
+    backend = ProcessBackend(**SIZES, ranks=2)
+    (rank,) = descendants(backend.pid)
+    os.kill(rank, signal.SIGKILL)
+    assert has_ended(backend.pid)
+    with pytest.raises(EngineDied, match="rank 1 of the model has died"):
+        backend.info()
+    backend.close()
+
+
+def test_a_child_that_sends_nonsense_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    children: list[Child] = []
+
+    def spawn(module: str) -> Child:
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-c", "import time; time.sleep(60)"]
+        Connection(theirs).send("done", 7, None)  # there is no call 7
+        children.append(Child(subprocess.Popen(command), Connection(ours)))
+        return children[-1]
+
+    monkeypatch.setattr(client, "spawn", spawn)
+    with pytest.raises(EngineDied, match="cannot be read"):
+        ProcessBackend(**SIZES)
+    assert children[0].process.wait(10) == -signal.SIGKILL
 
 
 def test_an_engine_that_is_stopped_is_replaced() -> None:

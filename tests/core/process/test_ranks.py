@@ -7,6 +7,8 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import forkroot
+from forkroot.core.api.config import EngineConfig
 from forkroot.core.api.protocol import (
     BackendClosed,
     Call,
@@ -27,6 +30,7 @@ from forkroot.core.api.protocol import (
     TokenLogprob,
 )
 from forkroot.core.local import LocalBackend
+from forkroot.core.process.ranks import OtherRanks
 
 from .test_process import has_ended, is_alive, numbers_printed_by
 
@@ -135,6 +139,34 @@ def test_a_dead_rank_ends_every_call_in_a_typed_error_and_leaves_no_process() ->
     with pytest.raises(BackendClosed, match="rank"):
         backend.submit(endless).result(5)
     backend.close()
+    assert children() == before
+
+
+def test_a_rank_that_dies_while_nothing_runs_ends_the_engine_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = children()
+    backend = start(ranks=2)
+    assert list(tmp_path.iterdir()) == []  # nor after a SIGKILL of this process
+    (rank,) = children() - before
+    assert backend.info().load["running"] == 0
+    os.kill(rank, signal.SIGKILL)
+    error = backend.wait()  # no call comes that could find it
+    assert error is not None and "rank 1 of the model has died" in str(error)
+    with pytest.raises(EngineDied, match="rank 1"):
+        backend.info()
+    assert children() == before
+
+
+def test_a_rank_that_dies_before_all_are_connected_ends_the_wait_for_it() -> None:
+    before = children()
+    ranks = OtherRanks("dummy:56m", EngineConfig(ranks=2))
+    (rank,) = children() - before
+    os.kill(rank, signal.SIGKILL)
+    with pytest.raises(BackendClosed, match="rank 1 of the model has died"):
+        ranks.unless_gone(lambda: threading.Event().wait(60))
+    ranks.close()
     assert children() == before
 
 

@@ -35,6 +35,7 @@ class Mortal:
         self.is_replaced = False
         self.is_dead = self.is_closed = False
         self.holds = False
+        self.fault: Exception | None = None
         self.open: list[Mailbox] = []
 
     def submit(self, call: Call) -> Mailbox:
@@ -56,6 +57,8 @@ class Mortal:
         reply.cancel()
 
     def info(self) -> BackendInfo:
+        if self.fault is not None:
+            raise self.fault
         if self.is_dead:
             raise BackendClosed("it died")
         return BackendInfo("m", 10, counters={"calls": self.number})
@@ -154,10 +157,16 @@ def test_calls_between_two_engines_end_in_a_typed_error(make: Maker) -> None:
 
 def test_an_engine_that_cannot_be_made_at_first_is_tried_again(make: Maker) -> None:
     with RestartingBackend(make, QUICK) as backend:
-        make.faults = [InvalidModel("the disk is away"), BackendClosed("it died while it loaded")]
+        make.faults = [InvalidModel("the disk is away"), RuntimeError("can't start new thread")]
         make.made[0].kill()
         until(lambda: backend.clear_cache() == 1)
         assert backend.info().counters["restarts"] == 1
+
+
+def test_an_engine_that_cannot_answer_is_replaced(make: Maker) -> None:
+    with RestartingBackend(make, QUICK) as backend:
+        make.made[0].fault = RuntimeError("a fault of its own")
+        until(lambda: backend.clear_cache() == 1)
 
 
 def test_it_is_given_up_after_so_many_tries_in_a_row(make: Maker) -> None:

@@ -25,6 +25,7 @@ from forkroot.adapters.http.server.runtime import Limits, Runtime
 from forkroot.adapters.http.server.settings import Settings, tokenizer_info
 from forkroot.adapters.testing import ScriptedBackend
 from forkroot.core.api.protocol import InvalidModel
+from forkroot.core.process.liveness import descendants
 
 from ..conftest import Letters, serving
 
@@ -120,6 +121,24 @@ def test_a_dead_engine_is_started_again_if_that_is_wanted() -> None:
         code, log = ended(process)
     assert code == 0
     assert "died (signal 9); another is started" in log
+
+
+def test_a_dead_rank_of_an_idle_server_brings_another_engine() -> None:
+    options = "--on-engine-death", "restart", "--set", "ranks=2"
+    with forkroot_serve(*options) as (process, url):
+        engine = engine_of(process)
+        (rank,) = (pid for pid in descendants(engine) if b"core.rank" in cmdline(pid))
+        os.kill(rank, signal.SIGKILL)
+        for status in (503, 200):
+            end = time.monotonic() + 60
+            while httpx.get(f"{url}/health").status_code != status:
+                assert time.monotonic() < end
+                time.sleep(0.02)
+        short = {**LONG, "stream": False, "max_tokens": 3}
+        outcome = httpx.post(f"{url}/v1/completions", json=short, headers=KEY, timeout=60)
+        assert outcome.json()["usage"]["completion_tokens"] == 3
+        assert engine_of(process) != engine
+        assert not cmdline(engine)
 
 
 @pytest.mark.parametrize("options", [(), ("--in-process",)], ids=["child", "in process"])
