@@ -7,7 +7,7 @@ ForkrootError
 ├── InvalidModel (ValueError)     a checkpoint cannot be run
 ├── ProgramError (RuntimeError)   a program of the native language went wrong
 ├── DeadlineExceeded (TimeoutError)
-├── Overloaded (RuntimeError)     the waiting queue is full
+├── Overloaded (RuntimeError)     the waiting queue is full, or no constraint can be compiled now
 ├── CallFailed (RuntimeError)     the runtime failed while it ran this call
 ├── NotPicklable (TypeError)      belongs to its process, and was to be sent to another
 └── BackendClosed (RuntimeError)  closed, or died, before the call ended or was made
@@ -69,7 +69,8 @@ class DeadlineExceeded(ForkrootError, TimeoutError):
 
 
 class Overloaded(ForkrootError, RuntimeError):
-    """The waiting queue is full; try again later."""
+    """The waiting queue is full, or no process can compile the call's constraint now; try again
+    later."""
 
 
 class CallFailed(ForkrootError, RuntimeError):

@@ -1,7 +1,7 @@
 """Guides by constraint: each is compiled once, however many calls need it at the same time.
 
-Knows nothing of how a guide is compiled. Errors are kept as guides are: a constraint that is not
-allowed costs its compilation once.
+Knows nothing of how a guide is compiled. Refusals are kept as guides are: a constraint that is not
+allowed costs its compilation once. Other errors are not: the next call compiles it again.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class GuideCache:
     def _fill(self, key: Key, constraint: Constraint, future: Future[Guide]) -> None:
         try:
             future.set_result(self._timed(constraint))
-        except ForkrootError as error:
+        except InvalidCall as error:  # a verdict about the constraint; other errors pass
             future.set_exception(error)
         except BaseException as error:
             with self._lock:

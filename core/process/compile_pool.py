@@ -27,6 +27,7 @@ from ..api.protocol import (
     Grammar,
     InvalidCall,
     JsonSchema,
+    Overloaded,
     Regex,
 )
 from ..common.exits import close_at_exit
@@ -39,10 +40,12 @@ from ..fsm.regex.errors import NotRegular
 from ..fsm.regex.partition import Partition
 from ..fsm.tokens.regular import Compiled
 from .ipc import Child, spawn
-from .liveness import cpu_seconds
+from .liveness import LivenessMonitor, cpu_seconds
 
 SECONDS = 12.0  # of the child's processor time, for one constraint
 SECONDS_IN_ALL = 60.0  # for one constraint where other programs keep the processor
+SECONDS_SILENT = 5.0  # without processor time, after which a child is replaced
+TRIES = 3  # of one constraint, where its child dies or is replaced
 SECONDS_BEFORE_LOG = 2.0  # before the log says what is being compiled
 CHECK_INTERVAL = 0.25  # seconds between two checks of the child's time
 SECONDS_TO_WAIT = 1.0  # before a second worker is started
@@ -79,7 +82,8 @@ class CompilePool:
 
     def compiled(self, constraint: Regex | Choices, field: str | None = None) -> Compiled:
         """The automaton of a pattern or a list of texts, called `field` (or what it is) in errors.
-        Raises InvalidCall, or CallFailed where the child died."""
+        Raises InvalidCall for one that is not allowed, Overloaded where no child could compile it
+        now, and CallFailed."""
         match constraint:
             case Regex(pattern):
                 return _read(self._compile("regex", pattern, field or "regex"))
@@ -87,8 +91,7 @@ class CompilePool:
                 return _read(self._compile("choices", options, field or "choices"))
 
     def plan(self, constraint: JsonSchema | Grammar) -> Compiled | Known | Unrepeated:
-        """The automaton of a JSON schema, or what is known of a grammar. Raises InvalidCall or
-        CallFailed."""
+        """The automaton of a JSON schema, or what is known of a grammar. Raises as `compiled`."""
         source: tuple[str, ...]
         if isinstance(constraint, Grammar):
             source = constraint.source, constraint.syntax
@@ -188,36 +191,53 @@ class CompileWorker:
 
     def request(self, description: str, *message: Any) -> tuple[Any, ...]:
         """The answer of the child, or the error that closed it. Raises TimeoutError where that
-        takes too long: the child is stopped. description: of the constraint, for the log."""
+        takes too much processor time: the child is stopped. Another child takes the place of one
+        that dies, or gets no processor time; after a few, the answer is Overloaded. description: of
+        the constraint, for the log."""
+        ends_at = time.monotonic() + SECONDS_IN_ALL
+        for _ in range(TRIES):
+            status, *answer = self._try(description, ends_at, message)
+            if status != "lost":
+                break
+            _log.warning("%s, at %s", answer[0], description)
+        return status, *answer
+
+    def _try(self, description: str, ends_at: float, message: tuple[Any, ...]) -> tuple[Any, ...]:
+        """As `request`, by one child; "lost" and an error where that is at fault."""
         with self._lock:
             if self._end is not None:
                 return "failed", self._end
             self._answers = Future()
-            if self._child is None:
-                self._child = self._start()
-                reader = threading.Thread(target=self._read, args=(self._child,), daemon=True)
-                reader.start()
-            self._child.connection.send(*message)
+            child = self._child
+            if child is None:
+                child = self._child = self._start()
+                threading.Thread(target=self._read, args=(child,), daemon=True).start()
+            child.connection.send(*message)
         try:
-            return self._wait_for_answer(description, self._child.process.pid)
+            return self._wait_for_answer(description, child.process.pid, ends_at)
         except TimeoutError:
             self.stop(CallFailed("too late"))
             raise
 
-    def _wait_for_answer(self, description: str, pid: int) -> tuple[Any, ...]:
+    def _wait_for_answer(self, description: str, pid: int, ends_at: float) -> tuple[Any, ...]:
         """The answer of the child. Raises TimeoutError."""
         started, before = time.monotonic(), cpu_seconds(pid)
-        is_logged = False
+        monitor, last, is_logged = LivenessMonitor(pid, SECONDS_SILENT), started, False
         while True:
             try:
                 answer: tuple[Any, ...] = self._answers.result(min(SECONDS, CHECK_INTERVAL))
                 return answer
             except TimeoutError:
-                waited, now = time.monotonic() - started, cpu_seconds(pid)
-                taken = waited if before is None or now is None else now - before
-                if min(taken, waited) >= SECONDS or waited >= SECONDS_IN_ALL:
+                now, cpu = time.monotonic(), cpu_seconds(pid)
+                taken = now - started if before is None else (cpu or before) - before
+                if taken >= SECONDS:
                     raise
-                if waited >= SECONDS_BEFORE_LOG and not is_logged:
+                monitor.update(min(now - last, 2 * CHECK_INTERVAL), None, has_reported=True)
+                is_late, last = now >= ends_at, now
+                if is_late or monitor.silent_seconds >= SECONDS_SILENT:
+                    self.stop(_lost("gets too little processor time"))
+                    return "failed" if is_late else "lost", _lost("gets too little processor time")
+                if now - started >= SECONDS_BEFORE_LOG and not is_logged:
                     _log.info("compiling %s", description)
                     is_logged = True
 
@@ -227,21 +247,23 @@ class CompileWorker:
             self._end = error
         self.stop(error)
 
-    def stop(self, error: ForkrootError) -> None:
-        """Stop the child; its pending request ends in this error."""
+    def stop(self, error: ForkrootError, status: str = "failed") -> None:
+        """Stop the child; its pending request ends in this error, or by another child where the
+        status is "lost"."""
         child, self._child = self._child, None
         if child is not None:
             child.process.kill()
             child.connection.close()
             child.process.wait()
-        self._set_answer(("failed", error))
+        self._set_answer((status, error))
 
     def _read(self, child: Child) -> None:
-        for answer in child.connection.messages():
-            if child is self._child:
-                self._set_answer(answer)
+        with contextlib.suppress(Exception):  # invalid messages: treated as a dead child
+            for answer in child.connection.messages():
+                if child is self._child:
+                    self._set_answer(answer)
         if child is self._child:
-            self.stop(CallFailed("the process that compiles constraints died"))
+            self.stop(_lost("died"), "lost")
 
     def _set_answer(self, answer: tuple[Any, ...]) -> None:
         with contextlib.suppress(InvalidStateError):  # it is set already
@@ -257,7 +279,11 @@ def _description(kind: str, source: Any) -> str:
 
 
 def _limits() -> str:
-    return f"what compiles in {SECONDS} s of processor time and in {SECONDS_IN_ALL} s in all"
+    return f"what compiles in {SECONDS} s of processor time"
+
+
+def _lost(fault: str) -> Overloaded:
+    return Overloaded(f"the process that compiles constraints {fault}; try again later")
 
 
 def _closed() -> BackendClosed:

@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from forkroot.core.api.protocol import Choices, Constraint, Grammar, InvalidCall, JsonSchema, Regex
+from forkroot.core.api.protocol import (
+    BackendClosed,
+    CallFailed,
+    Choices,
+    Constraint,
+    Grammar,
+    InvalidCall,
+    JsonSchema,
+    Overloaded,
+    Regex,
+)
 from forkroot.core.fsm.cache import GuideCache, cache_key
 from forkroot.core.fsm.tokens.regular import RegularGuide, regular_guide
 from forkroot.core.fsm.tokens.vocabulary import Vocabulary
@@ -73,8 +83,9 @@ def test_memory_is_bounded_but_the_last_guide_stays() -> None:
         assert len(cache) == 1
 
 
-def test_an_error_that_is_not_of_a_constraint_is_not_cached() -> None:
-    outcomes: list[BaseException | None] = [MemoryError("full"), None]
+@pytest.mark.parametrize("error", [MemoryError, CallFailed, Overloaded, BackendClosed])
+def test_an_error_that_is_not_of_a_constraint_is_not_cached(error: type[Exception]) -> None:
+    outcomes: list[BaseException | None] = [error("not now"), None]
 
     def compile(constraint: Constraint) -> RegularGuide:
         if (error := outcomes.pop(0)) is not None:
@@ -82,7 +93,7 @@ def test_an_error_that_is_not_of_a_constraint_is_not_cached() -> None:
         return regular_guide(Regex("a"), BYTES)
 
     cache = GuideCache(compile)
-    with pytest.raises(MemoryError):
+    with pytest.raises(error):
         cache.get(Regex("a"))
     assert cache.get(Regex("a")).cursor().forced() == b"a"
 

@@ -16,12 +16,12 @@ from forkroot.core.api.owner import Owner
 from forkroot.core.api.protocol import (
     SPACED,
     BackendClosed,
-    CallFailed,
     Choices,
     Constraint,
     Grammar,
     InvalidCall,
     JsonSchema,
+    Overloaded,
     Regex,
 )
 from forkroot.core.fsm.constraints import Constraints
@@ -37,6 +37,7 @@ from forkroot.core.fsm.tokens.regular import Compiled, automaton
 from forkroot.core.fsm.tokens.vocabulary import Vocabulary
 from forkroot.core.process import compile_pool
 from forkroot.core.process.compile_pool import CompilePool
+from forkroot.core.process.ipc import Child
 from forkroot.core.process.liveness import descendants
 
 TOKENS = [*(bytes([byte]) for byte in range(256)), b"", b"ab", "☃☃".encode()]
@@ -105,7 +106,7 @@ def test_refusals_are_those_of_this_process(pool: CompilePool) -> None:
     assert str(unsupported.value) == str(here.value)
 
 
-def test_nothing_runs_before_it_is_needed_and_a_death_is_reported() -> None:
+def test_nothing_runs_before_it_is_needed_and_another_takes_the_place_of_a_dead_one() -> None:
     pool = CompilePool(TOKENS, [256])
     assert not pool.is_running
     before = set(descendants(os.getpid()))
@@ -114,12 +115,37 @@ def test_nothing_runs_before_it_is_needed_and_a_death_is_reported() -> None:
     assert pool.is_running
     os.kill(child, signal.SIGSTOP)
     threading.Timer(0.2, os.kill, (child, signal.SIGKILL)).start()
-    with pytest.raises(CallFailed, match="died"):
-        pool.compiled(Regex("b"), "regex")
-    assert pool.compiled(Regex("c"), "regex").dfa.matches("c")
+    assert pool.compiled(Regex("b"), "regex").dfa.matches("b")
     pool.close()
     with pytest.raises(BackendClosed):
         pool.compiled(Regex("d"), "regex")
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_child_that_cannot_compile_now_is_no_verdict_about_a_constraint(
+    how: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each child is killed or stopped at once; the second call of the same constraint compiles."""
+    started: list[Child] = []
+
+    def spawn(module: str) -> Child:
+        started.append(compile_pool_spawn(module))
+        started[-1].process.send_signal(how)
+        return started[-1]
+
+    compile_pool_spawn = compile_pool.spawn
+    pool = CompilePool(TOKENS, [256])
+    constraints = Constraints(TOKENS, [256], lambda text: list(text.encode()), pool)
+    constraint = Choices(("b" * 60_000, "c"))  # too large for this process
+    with monkeypatch.context() as faulty:
+        faulty.setattr(compile_pool, "spawn", spawn)
+        faulty.setattr(compile_pool, "SECONDS_SILENT", 0.1)
+        faulty.setattr(compile_pool, "CHECK_INTERVAL", 0.05)
+        with pytest.raises(Overloaded, match="the process that compiles constraints"):
+            constraints.guide(constraint)
+    assert [child.process.poll() for child in started] == [-signal.SIGKILL] * 3
+    assert constraints.guide(constraint).cursor(b"c").is_accepting
+    pool.close()
 
 
 def test_what_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +161,8 @@ def test_what_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_slow_compilation_is_logged_once_and_its_time_is_that_of_the_processor(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A child that is stopped takes no processor time: the limit on the whole time ends it."""
+    """A child that is stopped takes no processor time: the limit on the whole time ends it, and
+    says nothing about the constraint."""
     others = set(descendants(os.getpid()))
     pool = CompilePool(TOKENS, [256])
     assert pool.compiled(Regex("a"), "regex").dfa.matches("a")
@@ -144,9 +171,10 @@ def test_a_slow_compilation_is_logged_once_and_its_time_is_that_of_the_processor
     monkeypatch.setattr(compile_pool, "SECONDS", 0.05)
     monkeypatch.setattr(compile_pool, "SECONDS_BEFORE_LOG", 0.1)
     monkeypatch.setattr(compile_pool, "SECONDS_IN_ALL", 0.6)
+    monkeypatch.setattr(compile_pool, "SECONDS_SILENT", 60.0)
     with caplog.at_level("INFO", "forkroot.constraints"):
         started = time.monotonic()
-        with pytest.raises(InvalidCall, match="processor time"):
+        with pytest.raises(Overloaded, match="processor time"):
             pool.plan(JsonSchema({"type": "array", "items": {"type": "null"}}))
     assert time.monotonic() - started >= 0.6
     assert caplog.messages == ["compiling a JSON schema (2 objects)"]
@@ -193,7 +221,7 @@ def test_where_one_child_is_held_up_another_serves_and_goes_when_it_is_idle(
 ) -> None:
     monkeypatch.setattr(compile_pool, "SECONDS_TO_WAIT", 0.1)
     monkeypatch.setattr(compile_pool, "SECONDS_IDLE", 0.1)
-    monkeypatch.setattr(compile_pool, "SECONDS", 60.0)
+    monkeypatch.setattr(compile_pool, "SECONDS_SILENT", 60.0)
     others = set(descendants(os.getpid()))
     pool = CompilePool(TOKENS, [256])
     assert pool.compiled(Regex("a"), "regex").dfa.matches("a")
@@ -215,7 +243,7 @@ def test_there_are_never_more_children_than_two_and_closing_ends_who_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(compile_pool, "SECONDS_TO_WAIT", 0.0)
-    monkeypatch.setattr(compile_pool, "SECONDS", 60.0)
+    monkeypatch.setattr(compile_pool, "SECONDS_SILENT", 60.0)
     others = set(descendants(os.getpid()))
     pool = CompilePool(TOKENS, [256])
     assert pool.compiled(Regex("a"), "regex").dfa.matches("a")
