@@ -6,7 +6,6 @@ It knows the protocol and where backends are made; what runs in them it never se
 from __future__ import annotations
 
 import functools
-import json
 import logging
 import sys
 import threading
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 from weakref import WeakValueDictionary
 
 from ..core.api.config import EngineConfig
+from ..core.api.files import CONFIG_BYTES, read_object
 from ..core.api.keywords import ENGINE_SETTINGS, KeywordOwner, suggestion_for
 from ..core.api.owner import NonCopyable
 from ..core.api.protocol import (
@@ -210,7 +210,7 @@ def trained_len(model: str | Path) -> int | None:
     with suppress(
         ForkrootError, OSError, ValueError, AttributeError
     ):  # its first use raises the error
-        config = json.loads((cached_folder(model) / "config.json").read_text("utf-8"))
+        config = read_object(cached_folder(model) / "config.json", CONFIG_BYTES)
         found = config.get("max_position_embeddings")
         return found if isinstance(found, int) else None
     return None

@@ -6,7 +6,6 @@ Nothing but small files and the headers of weights is read, and of a hub model d
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .api.config import EngineConfig
+from .api.files import CONFIG_BYTES, read_object
 from .api.protocol import InvalidModel
 from .common.memory import available_memory
 from .local import fitted
@@ -187,7 +187,7 @@ def _experts(source: Source) -> tuple[int, float]:
     """How many numbers belong to experts, and which share of these a token uses."""
     if source.tensors is None or not source.tensors.of_experts:
         return 0, 1.0
-    config = json.loads((source.folder / "config.json").read_text("utf-8"))
+    config = read_object(source.folder / "config.json", CONFIG_BYTES)
     config = config.get("text_config") or config
     used, num_experts = (
         next((config[it] for it in keys if it in config), 0)

@@ -15,11 +15,17 @@ from .keys import Keys
 Windows: TypeAlias = tuple[int | None, ...]
 Fields: TypeAlias = dict[str, Any]
 
+MOST_LAYERS, MOST_EXPERTS = 1024, 512
 _WINDOW = 4096  # of Mistral and Qwen, where a configuration has none
 
 
+def num_layers(keys: Keys) -> int:
+    """Layers of a decoder."""
+    return keys.count("num_hidden_layers", most=MOST_LAYERS)
+
+
 def _all_tokens(keys: Keys) -> Windows:
-    return (None,) * keys.count("num_hidden_layers")
+    return (None,) * num_layers(keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +59,7 @@ def _qwen3(keys: Keys) -> Fields:
 
 
 def _mixtral(keys: Keys) -> Fields:
-    num_experts = keys.count("num_local_experts", 8)
+    num_experts = keys.count("num_local_experts", 8, MOST_EXPERTS)
     experts_per_token = keys.count("num_experts_per_tok", 2)
     if experts_per_token > num_experts:
         raise keys.refuse("num_experts_per_tok", f"at most num_local_experts={num_experts}")
@@ -66,7 +72,7 @@ def _same_window(default: int | None) -> Callable[[Keys], Windows]:
     def windows(keys: Keys) -> Windows:
         if keys.values.get("sliding_window", default) is None:
             return _all_tokens(keys)
-        return (keys.count("sliding_window", default),) * keys.count("num_hidden_layers")
+        return (keys.count("sliding_window", default),) * num_layers(keys)
 
     return windows
 
@@ -78,14 +84,14 @@ def _layer_types(keys: Keys) -> Windows:
     window = keys.count("sliding_window", _WINDOW)
     if not keys.flag("use_sliding_window", False):
         return _all_tokens(keys)
-    num_layers = keys.count("num_hidden_layers")
+    count = num_layers(keys)
     first = keys.get("max_window_layers", 28, (int,), "an integer >= 0")
-    kinds = ["full_attention"] * num_layers
+    kinds = ["full_attention"] * count
     kinds[first:] = ["sliding_attention"] * len(kinds[first:])
-    kinds = keys.get("layer_types", kinds, (list,), f"a list of {num_layers} names")
+    kinds = keys.get("layer_types", kinds, (list,), f"a list of {count} names")
     known = {"full_attention": None, "sliding_attention": window}
-    if len(kinds) != num_layers or not set(kinds) <= set(known):
-        raise keys.refuse("layer_types", f"{num_layers} of {', '.join(known)}")
+    if len(kinds) != count or any(kind not in tuple(known) for kind in kinds):
+        raise keys.refuse("layer_types", f"{count} of {', '.join(known)}")
     return tuple(known[kind] for kind in kinds)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from .architectures import ARCHITECTURES, Windows
+from .architectures import ARCHITECTURES, Windows, num_layers
 from .keys import REQUIRED, Keys
 from .rope import RopeConfig as RopeConfig
 from .rope import read_rope
@@ -62,7 +62,7 @@ class ModelConfig(Sizes):
         config = cls(
             architecture=name,
             vocabulary_size=keys.count("vocab_size"),
-            num_layers=keys.count("num_hidden_layers"),
+            num_layers=num_layers(keys),
             hidden_size=hidden_size,
             ffn_size=keys.count("intermediate_size"),
             num_heads=num_heads,

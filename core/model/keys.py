@@ -5,14 +5,16 @@ Knows nothing of what the keys mean.
 
 from __future__ import annotations
 
-import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..api.files import CONFIG_BYTES, read_object
 from ..api.protocol import InvalidModel
 
+MOST = 1 << 27  # of a size that allocates: no model comes near
 REQUIRED = object()  # the default of a key that must be there
 
 
@@ -27,19 +29,14 @@ class Keys:
     def read(cls, path: Path) -> Keys:
         """Raises InvalidModel for a file that is missing or no JSON object."""
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
+            return cls(path, read_object(path, CONFIG_BYTES))
         except FileNotFoundError:
             message = f"{path} is missing; a checkpoint folder holds it{_instead(path.parent)}"
             raise InvalidModel(message) from None
-        except (OSError, ValueError) as error:
-            raise InvalidModel(f"{path} cannot be read as JSON: {error}") from error
-        if not isinstance(values, dict):
-            raise InvalidModel(f"{path} holds {type(values).__name__}; expected a JSON object")
-        return cls(path, values)
 
     def refuse(self, key: str, allowed: str) -> InvalidModel:
         """The error for a key's value, for the caller to raise."""
-        shown = repr(self.values[key]) if key in self.values else "missing"
+        shown = _shown(self.values[key]) if key in self.values else "missing"
         return InvalidModel(f"{self.path}: {key} is {shown}; expected {allowed}")
 
     def get(self, key: str, default: object, kinds: tuple[type, ...], allowed: str) -> Any:
@@ -53,19 +50,19 @@ class Keys:
             raise self.refuse(key, allowed)
         return value
 
-    def count(self, key: str, default: object = REQUIRED) -> int:
-        """An integer >= 1."""
+    def count(self, key: str, default: object = REQUIRED, most: int = MOST) -> int:
+        """An integer from 1 to `most`."""
         value: int = self.get(key, default, (int,), "an integer >= 1")
-        if value < 1:
-            raise self.refuse(key, "an integer >= 1")
+        if not 1 <= value <= most:
+            raise self.refuse(key, "an integer >= 1" + (f", at most {most}" if value > 1 else ""))
         return value
 
     def number(self, key: str, default: object = REQUIRED) -> float:
         """A finite number > 0."""
-        value = float(self.get(key, default, (int, float), "a finite number > 0"))
-        if not 0 < value < float("inf"):
+        value = self.get(key, default, (int, float), "a finite number > 0")
+        if not 0 < value <= sys.float_info.max:
             raise self.refuse(key, "a finite number > 0")
-        return value
+        return float(value)
 
     def numbers(self, key: str, count: int) -> tuple[float, ...]:
         """A list of so many numbers > 0."""
@@ -73,7 +70,7 @@ class Keys:
         values = self.get(key, REQUIRED, (list,), allowed)
         kinds = {type(value) for value in values}
         is_good = len(values) == count and kinds <= {int, float}
-        if not is_good or not all(0 < value < float("inf") for value in values):
+        if not is_good or not all(0 < value <= sys.float_info.max for value in values):
             raise self.refuse(key, allowed)
         return tuple(map(float, values))
 
@@ -89,6 +86,15 @@ class Keys:
         """A nested object; empty where it is missing."""
         found = self.get(key, {}, (dict,), "a JSON object")
         return Keys(self.path, found)
+
+
+def _shown(value: object) -> str:
+    """A value for a message; of a long one the beginning."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of very many digits
+        return f"a long {type(value).__name__}"
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def _instead(folder: Path) -> str:

@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from tqdm import tqdm
 
+from ..api.files import check_regular
 from ..api.protocol import InvalidModel
 from .config import Shape
 from .hub.files import INDEX, SINGLE, some, weight_names
@@ -108,10 +109,13 @@ class Checkpoint:
 def opened(path: Path) -> Any:
     """A safetensors file, a context manager. Raises InvalidModel if it is missing or damaged."""
     try:
+        check_regular(path)
         return safe_open(path, framework="pt")
     except FileNotFoundError:
         raise InvalidModel(f"{path} is missing; the index names it") from None
-    except (SafetensorError, OSError) as error:
+    except InvalidModel:
+        raise
+    except (SafetensorError, OSError, ValueError) as error:
         advice = "it is damaged or cut short: copy or download it again"
         raise InvalidModel(f"{path} cannot be opened ({error}); {advice}") from error
 

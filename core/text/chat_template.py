@@ -19,6 +19,7 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
+from ..api.files import SETTINGS_BYTES, TEMPLATE_BYTES, read_object, read_text
 from ..api.protocol import Chat, InvalidCall, InvalidModel, Message, Segment, Text, UnsupportedCall
 
 _OPEN, _CLOSE = "\ufdd0", "\ufdd1"  # noncharacters: never part of exchanged text
@@ -44,17 +45,16 @@ class ChatTemplate:
         """The template of a checkpoint folder, or None if it has none."""
         settings: dict[str, Any] = {}
         path = folder / "tokenizer_config.json"
-        if path.is_file():
-            try:
-                settings = json.loads(path.read_text("utf-8"))
-            except ValueError as error:
-                raise InvalidModel(f"{path} is not JSON: {error}") from error
-            if not isinstance(settings, dict):
-                raise InvalidModel(f"{path} is not a JSON object")
-        beside = folder / "chat_template.jinja"
-        source = beside.read_text("utf-8") if beside.is_file() else settings.get("chat_template")
+        if path.exists():
+            settings = read_object(path, SETTINGS_BYTES)
+        beside, source = folder / "chat_template.jinja", settings.get("chat_template")
+        if beside.exists():
+            source = read_text(beside, TEMPLATE_BYTES)
         if isinstance(source, list):
-            source = next((t["template"] for t in source if t["name"] == "default"), None)
+            named = [it for it in source if isinstance(it, dict) and it.get("name") == "default"]
+            source = named[0].get("template") if named else None
+        if source is not None and not isinstance(source, str):
+            raise InvalidModel(f"{path}: chat_template is {type(source).__name__}; expected text")
         return cls(source, _special_names(settings)) if source else None
 
     def render(self, chat: Chat) -> list[Segment]:
@@ -122,7 +122,7 @@ def _special_names(settings: dict[str, Any]) -> dict[str, str]:
     for key in ("bos_token", "eos_token", "pad_token", "unk_token"):
         value = settings.get(key)
         text = value.get("content") if isinstance(value, dict) else value
-        names[key] = text or ""
+        names[key] = text if isinstance(text, str) else ""
     return names
 
 

@@ -17,8 +17,11 @@ from typing import Any
 
 import tokenizers
 
+from ..api.files import TOKENIZER_BYTES, read_bytes
 from ..api.protocol import Chat, InvalidCall, InvalidModel, Segment, Text, Tokens, UnsupportedCall
 from .chat_template import ChatTemplate
+
+_MOST_TOKENS = 1 << 24
 
 
 class Tokenizer:
@@ -46,18 +49,20 @@ class Tokenizer:
     def from_folder(cls, folder: Path, plain_content: bool = False) -> Tokenizer:
         """Load `tokenizer.json` and the chat template beside it. Raises InvalidModel."""
         path = folder / "tokenizer.json"
-        if not path.is_file():
+        if not path.exists():
             raise InvalidModel(
                 f"{path} is missing; a checkpoint needs a tokenizer.json"
                 " (AutoTokenizer.from_pretrained(...).save_pretrained(folder) writes one)"
             )
         try:
-            core = tokenizers.Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises plain Exception
+            core = tokenizers.Tokenizer.from_buffer(read_bytes(path, TOKENIZER_BYTES))
+            core.no_truncation()
+            core.no_padding()
+            return cls(core, ChatTemplate.from_folder(folder), plain_content)
+        except (InvalidModel, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # plain Exception, and panics, which are not even that
             raise InvalidModel(f"{path} is not a readable tokenizer: {error}") from error
-        core.no_truncation()
-        core.no_padding()
-        return cls(core, ChatTemplate.from_folder(folder), plain_content)
 
     def widen(self, vocabulary_size: int) -> None:
         """Extend to the vocabulary size of a model, where that is larger than the tokenizer's: the
@@ -191,6 +196,8 @@ def _token_bytes(core: tokenizers.Tokenizer) -> list[bytes]:
     to_bytes = _byte_level if "ByteLevel" in kinds else _metaspace
     table = [b""] * core.get_vocab_size(with_added_tokens=True)
     for token, index in core.get_vocab(with_added_tokens=True).items():
+        if index >= _MOST_TOKENS:
+            raise InvalidModel(f"a token has the id {index}; expected less than {_MOST_TOKENS}")
         if index >= len(table):
             table += [b""] * (index + 1 - len(table))
         table[index] = to_bytes(token)

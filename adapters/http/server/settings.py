@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ....core.api.protocol import InvalidCall, InvalidModel, Shown
+from ....core.api.files import SETTINGS_BYTES, TEMPLATE_BYTES, read_object, read_text
+from ....core.api.protocol import InvalidCall, Shown
 
 _KEYS = "a text of visible ASCII characters, at least one, without blanks at its ends"
 
@@ -44,10 +44,7 @@ def tokenizer_info(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     path, template = folder / "tokenizer_config.json", folder / "chat_template.jinja"
     if path.is_file():
-        try:
-            found.update(json.loads(path.read_text("utf-8")))
-        except (ValueError, TypeError) as error:
-            raise InvalidModel(f"{path} is not a JSON object: {error}") from error
+        found.update(read_object(path, SETTINGS_BYTES))
     if template.is_file():
-        found["chat_template"] = template.read_text("utf-8")
+        found["chat_template"] = read_text(template, TEMPLATE_BYTES)
     return found

@@ -5,7 +5,6 @@ Small files come first, so that a model that cannot be run is refused before its
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 import threading
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ...api.files import CONFIG_BYTES, read_object
 from ...api.protocol import InvalidModel
 from .client import Hub, Listing, silent_progress_bar
 from .errors import HubUnreachable, NotOnHub, disk_full, download_command
@@ -153,9 +153,8 @@ def explained(model: object, folder: Path) -> Iterator[None]:
 
 def has_own_code(folder: Path) -> bool:
     """Whether a repository brings code along that its config.json refers to."""
-    with suppress(OSError, ValueError):  # reported by its own error
-        config = json.loads((folder / CONFIG).read_text("utf-8"))
-        return isinstance(config, dict) and bool(config.get("auto_map"))
+    with suppress(OSError, InvalidModel):  # reported by its own error
+        return bool(read_object(folder / CONFIG, CONFIG_BYTES).get("auto_map"))
     return False
 
 

@@ -5,10 +5,10 @@ Knows names only: safetensors are taken, pickled weights, GGUF, ONNX and duplica
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from ...api.files import HEADER_BYTES, read_object
 from ...api.protocol import InvalidModel
 
 CONFIG = "config.json"
@@ -72,15 +72,20 @@ def other_files(names: Collection[str], folder: Path) -> list[str]:
 def weight_names(folder: Path) -> list[str]:
     """The weight files that a folder should hold. Raises InvalidModel for a bad index."""
     index = folder / INDEX
-    if not index.is_file():
+    if not index.exists():
         return [SINGLE]
     try:
-        names = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        names = set(read_object(index, HEADER_BYTES)["weight_map"].values())
+    except (KeyError, TypeError, AttributeError) as error:
         raise InvalidModel(f"{index} cannot be read as a weight index: {error!r}") from error
-    if bad := [name for name in names if not isinstance(name, str) or Path(name).name != name]:
+    if bad := [name for name in names if not isinstance(name, str) or not is_name(name)]:
         raise InvalidModel(f"{index} names {some(map(repr, bad))}; expected files of its folder")
     return sorted(names)
+
+
+def is_name(name: str) -> bool:
+    """Whether this can be the name of a file, and nothing more."""
+    return Path(name).name == name not in (".", "..") and name.isprintable()
 
 
 def missing_files(folder: Path) -> list[str]:

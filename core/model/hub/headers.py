@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...api.files import HEADER_BYTES, check_regular
 from ...api.protocol import InvalidModel
 from .files import some
 
-_LONGEST = 100 << 20  # bytes of a header
+_MOST_NUMBERS = 1 << 50  # of a tensor, and of each of its sizes
 _NUMBERS = ("F32", "BF16", "F16", "F64")
 
 
@@ -56,12 +56,25 @@ def joined(parts: Iterable[Tensors]) -> Tensors:
 def read_header(path: Path) -> Tensors:
     """Of a file here. Raises InvalidModel for one that is missing or no safetensors file."""
     try:
+        check_regular(path)
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
-            if size > _LONGEST:
+            if size > HEADER_BYTES:
                 raise ValueError(f"a header of {size} bytes")
             header = json.loads(file.read(size))
         header.pop("__metadata__", None)
-        return counted((name, it["dtype"], math.prod(it["shape"])) for name, it in header.items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return counted((name, str(it["dtype"]), _count(it["shape"])) for name, it in header.items())
+    except InvalidModel:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidModel(f"{path} cannot be read as safetensors: {error}") from error
+
+
+def _count(shape: list[int]) -> int:
+    """Numbers of a tensor. Raises ValueError."""
+    total = 1
+    for size in shape:
+        total *= size
+        if type(size) is not int or not 0 <= size <= _MOST_NUMBERS or total > _MOST_NUMBERS:
+            raise ValueError(f"a shape of {len(shape)} sizes that no tensor has")
+    return total
