@@ -1,6 +1,6 @@
 """Chat messages to prompt segments, by the model's own template.
 
-Templates are code from a checkpoint: they run in an immutable sandbox (jinja2). It knows nothing of
+Templates are code from a checkpoint: they run in a sandbox (`sandbox`). It knows nothing of
 tokens: a model's own earlier answers keep their ids by going through the template as placeholders.
 """
 
@@ -15,12 +15,11 @@ from typing import Any, NoReturn
 
 import jinja2
 from jinja2.exceptions import SecurityError
-from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 from ..api.files import SETTINGS_BYTES, TEMPLATE_BYTES, read_object, read_text
 from ..api.protocol import Chat, InvalidCall, InvalidModel, Message, Segment, Text, UnsupportedCall
+from .sandbox import BoundedEnvironment
 
 _OPEN, _CLOSE = "\ufdd0", "\ufdd1"  # noncharacters: never part of exchanged text
 _PLACEHOLDER = re.compile(f"{_OPEN}([0-9]{{1,9}}){_CLOSE}")
@@ -35,7 +34,10 @@ class ChatTemplate:
 
     def __init__(self, source: str, names: dict[str, str]) -> None:
         try:
-            self._template = _sandbox().from_string(_TRAINING_TAG.sub(_plain_tag, source))
+            self._sandbox = _sandbox()
+            with self._sandbox.running():
+                text = _TRAINING_TAG.sub(_plain_tag, source)
+                self._template = self._sandbox.from_string(text)
         except Exception as error:  # a syntax error, or what the compiler makes of it
             raise InvalidModel(f"the chat template cannot be parsed: {error}") from error
         self._names = names
@@ -91,12 +93,13 @@ class ChatTemplate:
 
     def _render(self, plain_messages: list[dict[str, str]], chat: Chat, add_opening: bool) -> str:
         try:
-            return self._template.render(
-                messages=plain_messages,
-                tools=list(chat.tools) or None,
-                add_generation_prompt=add_opening,
-                **self._names,
-            )
+            with self._sandbox.running():
+                return self._template.render(
+                    messages=plain_messages,
+                    tools=list(chat.tools) or None,
+                    add_generation_prompt=add_opening,
+                    **self._names,
+                )
         except Exception as error:  # it is a checkpoint's code, and may raise anything
             raise InvalidCall("prompt", "a chat", f"what its template takes: {error}") from error
 
@@ -136,11 +139,9 @@ def _plain_tag(tag: re.Match[str]) -> str:
     return f"{{%{left or ''} {'endif' if end else 'if true'} {right or ''}%}}"
 
 
-def _sandbox() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
-    )
-    environment.filters["tojson"] = _to_json
+def _sandbox() -> BoundedEnvironment:
+    environment = BoundedEnvironment()
+    environment.filters["tojson"] = environment.measured("tojson", _to_json)
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
     environment.globals["dict"] = lambda *args, **names: dict(*args, **names)  # not the class

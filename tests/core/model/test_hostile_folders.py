@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -19,7 +20,8 @@ from forkroot.core.api.protocol import Chat, InvalidCall, InvalidModel, Message,
 from forkroot.core.model.checkpoint.load import describe
 from forkroot.core.model.hub.files import INDEX, weight_names
 from forkroot.core.model.hub.headers import read_header
-from forkroot.core.model.weights import Checkpoint, weight_files
+from forkroot.core.model.weights import Checkpoint
+from forkroot.core.text import sandbox
 from forkroot.core.text.chat_template import ChatTemplate
 from forkroot.core.text.tokenizer import Tokenizer
 
@@ -57,10 +59,8 @@ def read_weights(folder: Path) -> None:
 
 def read_text(folder: Path) -> None:
     tokenizer = Tokenizer.from_folder(folder)
-    try:
+    with contextlib.suppress(InvalidCall):
         tokenizer.encode_prompt(CHAT)
-    except InvalidCall:
-        pass
 
 
 READERS: dict[str, Callable[[Path], object]] = {
@@ -205,3 +205,48 @@ def test_a_token_with_a_huge_id_takes_no_memory(folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(given))
     with pytest.raises(InvalidModel, match="id 4294967295"):
         Tokenizer.from_folder(folder)
+
+
+TOO_MUCH = {
+    "loops": "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}"
+    "{% endfor %}{% endfor %}{% endfor %}",
+    "calls": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}"
+    "{{ f(90) }}",
+    "repeats": "{{ 'a' * 9999999999 }}",
+    "lists": "{{ ([0] * 9999999999) | length }}",
+    "powers": "{{ (9 ** 99999999) is odd }}",
+    "widths": "{{ '%9999999999d' % 1 }}",
+    "methods": "{{ 'a'.ljust(9999999999) }}",
+    "filters": "{{ 'a' | center(9999999999) }}",
+    "formats": "{{ '{:9999999999}'.format(1) }}",
+    "sums": "{% set x = 'a' * 99999 %}" + "{% set x = x + x %}" * 40 + "{{ x }}",
+    "joins": "{% set x = 'a' * 99999 %}" + "{% set x = x ~ x %}" * 40 + "{{ x }}",
+    "blocks": "{% set x = 'a' * 99999 %}"
+    + "{% set x %}{{ x }}{{ x }}{% endset %}" * 40
+    + "{{ x }}",
+    "replaces": "{% set x = 'a' * 99999 %}{{ x | replace('a', x) }}",
+    "methods that replace": "{% set x = 'a' * 99999 %}{{ x.replace('a', x) }}",
+    "separators": "{% set x = 'a' * 99999 %}{{ range(99999) | join(x) }}",
+    "indents": "{{ ('\\n' * 99999) | indent(99999) }}",
+    "texts": "{% for a in range(99999) %}" + "x" * 99_999 + "{% endfor %}",
+}
+
+
+@pytest.mark.parametrize("source", TOO_MUCH.values(), ids=list(TOO_MUCH))
+def test_a_template_that_takes_too_much_is_refused(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox, "MOST_SECONDS", 0.2)
+    with pytest.raises(InvalidCall, match="what its template takes: "):
+        ChatTemplate(source, {}).render(CHAT)
+
+
+def test_a_template_that_works_hard_on_a_long_chat_is_not_refused() -> None:
+    source = (
+        "{% for m in messages %}{{ loop.index ~ m.role ~ (m.content | trim) + '\\n' }}"
+        "{{ m.content.replace('o', '0') }}{% if loop.last %}end{% endif %}{% endfor %}"
+    )
+    chat = Chat(tuple(Message("user", (Text("Hello" * 100),)) for _ in range(500)))
+    (text,) = ChatTemplate(source, {}).render(chat)
+    assert isinstance(text, Text)
+    assert text.text.startswith("1userHello") and text.text.endswith("Hell0end")
