@@ -235,7 +235,9 @@ def serve(options: argparse.Namespace) -> int:
     folder = model_folder(options.model) if is_known(options.model) else None
     if folder is not None:
         settings = replace(settings, tokenizer_info=tokenizer_info(folder))
-    limits = Limits(max_streams=options.max_streams, drain=options.drain)
+    limits = Limits(
+        max_streams=options.max_streams, max_body=options.max_body << 20, drain=options.drain
+    )
     own_name = options.model if options.dummy or folder is None else model_name(folder)
     names = tuple(options.served_name or [own_name])
     if is_restarted and folder is None:

@@ -43,7 +43,7 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
     metrics = Metrics(runtime.backend)
     requests = RequestRegistry(runtime.backend, metrics, runtime.limits.deadline)
     passes_on = isinstance(runtime.backend, Elsewhere)
-    texts = CheckedTexts(runtime.texts)
+    texts = CheckedTexts(runtime.texts, runtime.backend.info)
     served = replace(runtime, backend=requests, texts=texts, passes_on=passes_on)
     app = FastAPI(title="forkroot", lifespan=_with_threads, docs_url=None, redoc_url=None)
     app.state.requests = requests
@@ -69,6 +69,7 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
         keys=Keys(settings),
         metrics=metrics,
         limits=runtime.limits,
+        workers=runtime.workers,
     )
     for kind in REPORTED_ERRORS:
         app.add_exception_handler(kind, _report_error)

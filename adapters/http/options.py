@@ -8,6 +8,7 @@ from ..usage import no_server, number
 from .server.runtime import Limits
 
 _LONGEST = 86_400.0  # seconds: a day
+_LARGEST = 1024  # MiB
 
 
 def add_serve_options(parser: argparse.ArgumentParser, models: str) -> None:
@@ -33,6 +34,9 @@ def add_serve_options(parser: argparse.ArgumentParser, models: str) -> None:
     text = f"the maximum number of requests at a time (default {defaults.max_streams})"
     most, num = defaults.max_streams, number(int, 1)
     parser.add_argument("--max-streams", type=num, default=most, metavar="N", help=text)
+    text = f"the maximum size of a request's body in MiB (default {defaults.max_body >> 20})"
+    most, num = defaults.max_body >> 20, number(int, 1, _LARGEST)
+    parser.add_argument("--max-body", type=num, default=most, metavar="MIB", help=text)
     text = f"seconds that open requests have to finish after SIGTERM (default {defaults.drain:g})"
     seconds = number(float, 1.0, _LONGEST)
     parser.add_argument("--drain", type=seconds, default=defaults.drain, metavar="S", help=text)

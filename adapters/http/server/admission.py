@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -25,7 +26,8 @@ from .keys import ADMIN_PATHS, Keys
 from .metrics import Metrics
 from .request_registry import RequestContext, RequestRegistry
 from .runtime import Limits
-from .texts import check_body
+from .structure import check_json, is_json
+from .workers import Workers
 
 _log = logging.getLogger("forkroot.http")
 _ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)  # of a client's own
@@ -42,6 +44,7 @@ class AdmissionMiddleware:
     keys: Keys
     metrics: Metrics
     limits: Limits
+    workers: Workers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -56,8 +59,10 @@ class AdmissionMiddleware:
             context.client = self.keys.client(scope["path"], headers.get(b"authorization"))
             with self._admitted(scope, context):
                 body = await self._body(receive, headers.get(b"content-length"))
-                if scope["path"] != PATH:  # this route checks its calls itself
-                    check_body(body)
+                if body and is_json(headers.get(b"content-type", "")):
+                    has_texts = scope["path"] != PATH  # this route checks its calls itself
+                    check = partial(check_json, body, self.limits, has_texts)
+                    await self.workers.run(len(body), check)
                 await self._run(scope, body, receive, answer, context)
         except Exception as error:
             context.refusal = fault_of(error).code
