@@ -236,7 +236,11 @@ def serve(options: argparse.Namespace) -> int:
     if folder is not None:
         settings = replace(settings, tokenizer_info=tokenizer_info(folder))
     limits = Limits(
-        max_streams=options.max_streams, max_body=options.max_body << 20, drain=options.drain
+        max_body=options.max_body << 20,
+        max_streams=options.max_streams,
+        max_connections=options.max_connections,
+        request_timeout=options.request_timeout,
+        drain=options.drain,
     )
     own_name = options.model if options.dummy or folder is None else model_name(folder)
     names = tuple(options.served_name or [own_name])

@@ -37,6 +37,14 @@ def add_serve_options(parser: argparse.ArgumentParser, models: str) -> None:
     text = f"the maximum size of a request's body in MiB (default {defaults.max_body >> 20})"
     most, num = defaults.max_body >> 20, number(int, 1, _LARGEST)
     parser.add_argument("--max-body", type=num, default=most, metavar="MIB", help=text)
+    text = "the maximum number of open connections of one address"
+    text += f" (default {defaults.max_connections})"
+    most, num = defaults.max_connections, number(int, 1)
+    parser.add_argument("--max-connections", type=num, default=most, metavar="N", help=text)
+    text = "seconds in which a request's headers, and its body, have to arrive"
+    text += f" (default {defaults.request_timeout:g})"
+    seconds, timeout = number(float, 0.1, _LONGEST), defaults.request_timeout
+    parser.add_argument("--request-timeout", type=seconds, default=timeout, metavar="S", help=text)
     text = f"seconds that open requests have to finish after SIGTERM (default {defaults.drain:g})"
     seconds = number(float, 1.0, _LONGEST)
     parser.add_argument("--drain", type=seconds, default=defaults.drain, metavar="S", help=text)

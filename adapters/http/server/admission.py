@@ -31,13 +31,13 @@ from .workers import Workers
 
 _log = logging.getLogger("forkroot.http")
 _ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)  # of a client's own
-_SECONDS_FOR_A_BODY = 60.0
+_BYTES_PER_SECOND = 1 << 16  # of a body that takes longer than the timeout
 UNLIMITED_PATHS = ADMIN_PATHS | {"/abort_request"}
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionMiddleware:
-    """ASGI middleware that authenticates, limits and logs; the server's outermost."""
+    """ASGI middleware that authenticates, limits and logs; only that of CORS is around it."""
 
     app: ASGIApp
     registry: RequestRegistry
@@ -98,7 +98,8 @@ class AdmissionMiddleware:
         parts: list[bytes] = []
         size = 0
         try:
-            async with asyncio.timeout(_SECONDS_FOR_A_BODY):
+            start = asyncio.get_running_loop().time()
+            async with asyncio.timeout(self.limits.request_timeout) as timeout:
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
@@ -109,6 +110,8 @@ class AdmissionMiddleware:
                         raise self._too_large()
                     if not message.get("more_body", False):
                         return b"".join(parts)
+                    allowed = self.limits.request_timeout + size / _BYTES_PER_SECOND
+                    timeout.reschedule(start + allowed)
         except TimeoutError as error:
             fault = Fault(408, "timeout_error", "body_too_slow")
             raise Refused("the body did not arrive in time", fault) from error

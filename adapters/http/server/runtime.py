@@ -58,6 +58,8 @@ class Limits:
     max_top_logprobs: of each token.
     max_constraint: size of a pattern, schema or grammar. max_streams: requests at work at a time,
       over which 503 and Retry-After are answered. default_max_tokens: where a request names none.
+    max_connections: open ones of one address. request_timeout: for the headers of a request, and
+      for its body, which has a second more for every 64 KiB.
     deadline: of a request that names none; None: none. drain: for running requests at the end.
     """
 
@@ -73,6 +75,8 @@ class Limits:
     max_top_logprobs: int = 20
     max_constraint: int = 1 << 20
     max_streams: int = 1024
+    max_connections: int = 2048
+    request_timeout: float = 10.0
     default_max_tokens: int = 128
     deadline: float | None = None
     drain: float = 30.0
