@@ -229,7 +229,13 @@ def serve(options: argparse.Namespace) -> int:
     if is_restarted and options.in_process:
         raise InvalidCall("on_engine_death", "restart", "exit, with --in-process")
     keys = [*options.api_key, *os.environ.get("FORKROOT_API_KEYS", "").split()]
-    settings = Settings(tuple(keys), tuple(options.admin_key), options.share_cache)
+    settings = Settings(
+        tuple(keys),
+        tuple(options.admin_key),
+        options.share_cache,
+        allowed_hosts=(options.host, *options.allowed_host),
+        cors_origins=tuple(options.cors_origin),
+    )
     check_address(options.host, options.port)  # a download or a load may take minutes
     _locate(options)
     folder = model_folder(options.model) if is_known(options.model) else None

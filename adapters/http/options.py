@@ -27,6 +27,10 @@ def add_serve_options(parser: argparse.ArgumentParser, models: str) -> None:
     text = "accept this API key from clients (may be repeated; the variable FORKROOT_API_KEYS"
     more("--api-key", "KEY", f"{text} adds keys, separated by spaces)")
     more("--admin-key", "KEY", "require this key for metrics and for the cache (may be repeated)")
+    text = "without keys, answer requests for this name too, besides addresses, localhost and the"
+    more("--allowed-host", "NAME", f"{text} machine's own name (may be repeated; * for any)")
+    text = "let pages of this origin use the server from a browser, as https://a.site"
+    more("--cors-origin", "ORIGIN", f"{text} (may be repeated; * for any)")
     text = "the name of the model in the API (may be repeated; the first one is reported)"
     more("--served-name", "NAME", text)
     text = "clients with different keys share the cache; otherwise each has its own"

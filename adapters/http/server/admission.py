@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..wire.callwire import PATH
 from ..wire.names import new_name
+from .browsers import Browsers
 from .errors import Fault, Refused, error_response, fault_of
 from .keys import ADMIN_PATHS, Keys
 from .metrics import Metrics
@@ -45,6 +46,7 @@ class AdmissionMiddleware:
     metrics: Metrics
     limits: Limits
     workers: Workers
+    browsers: Browsers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -56,6 +58,7 @@ class AdmissionMiddleware:
         answer = _Answer(send, context.id)
         start = time.perf_counter()
         try:
+            self.browsers.check(headers)
             context.client = self.keys.client(scope["path"], headers.get(b"authorization"))
             with self._admitted(scope, context):
                 body = await self._body(receive, headers.get(b"content-length"))
