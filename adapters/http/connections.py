@@ -24,7 +24,7 @@ from .server.errors import Fault, error_body
 from .server.runtime import Limits
 
 MAX_HEAD = 1 << 16  # bytes
-BACKLOG = 1024  # connections that wait to be accepted
+_BACKLOG = 1024
 _OTHER_FILES = 128  # that the process opens besides connections
 _NETWORK = 64  # bits of an IPv6 address that one client can choose below
 _SCARCE = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
@@ -53,13 +53,16 @@ class Seldom:
 class Connections:
     """The open connections of a server.
 
-    limits: of the server. most: in all; None: as many as the process may have open files.
+    limits: of the server. max_files: that the process may have open; None: as the system has it.
+    backlog: connections that may wait to be accepted, which may be all at once.
     """
 
-    def __init__(self, limits: Limits, most: int | None = None) -> None:
+    def __init__(self, limits: Limits, max_files: int | None = None) -> None:
+        max_files = max_files or _max_files()
         self.timeout = limits.request_timeout
         self.seldom = Seldom()
-        self._most = most or max(_OTHER_FILES, _max_files() - BACKLOG - _OTHER_FILES)
+        self.backlog = min(_BACKLOG, max_files // 4)
+        self._most = max(2, max_files - self.backlog - min(_OTHER_FILES, max_files // 4))
         self._most_each = max(1, min(limits.max_connections, self._most // 2))
         self._open: Counter[str] = Counter()
 

@@ -25,7 +25,7 @@ import uvicorn
 
 from ...core.api.protocol import Backend, ForkrootError
 from .app import build_app
-from .connections import BACKLOG, MAX_HEAD, Connections, protocol_of
+from .connections import MAX_HEAD, Connections, protocol_of
 from .server.request_registry import RequestRegistry, Restarting
 from .server.runtime import Runtime
 from .server.settings import Settings
@@ -125,7 +125,7 @@ def server_of(
         server_header=False,
         proxy_headers=False,
         http=protocol_of(connections),
-        backlog=BACKLOG,
+        backlog=connections.backlog,
         h11_max_incomplete_event_size=8 * MAX_HEAD,  # so that ours is the limit
         timeout_graceful_shutdown=math.ceil(drain) + _SECONDS_TO_REPORT,
     )

@@ -148,12 +148,12 @@ def until_free(url: str) -> None:
 
 
 def test_connections_are_counted_by_address_and_in_all() -> None:
-    found = Connections(Limits(max_connections=2), most=5)
+    found = Connections(Limits(max_connections=2), max_files=8)
     assert [found.open("a") for _ in range(3)] == [True, True, False]
     found.close("a")
     found.close("a")
     assert found.open("a")
-    assert found.open("b") and found.open("b")
+    assert found.open("b")
     assert found.open("c") and not found.open("d")
 
 
@@ -173,7 +173,7 @@ def test_an_ipv6_client_is_its_network(host: str, address: str) -> None:
 
 def test_failures_to_accept_are_one_line_a_second(caplog: pytest.LogCaptureFixture) -> None:
     loop = asyncio.new_event_loop()
-    connections = Connections(Limits(), most=100)
+    connections = Connections(Limits(), max_files=100)
     now = [0.0]
     connections.seldom = Seldom(lambda: now[0])
     error = OSError(errno.EMFILE, "Too many open files")
