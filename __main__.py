@@ -229,13 +229,25 @@ def serve(options: argparse.Namespace) -> int:
     if is_restarted and options.in_process:
         raise InvalidCall("on_engine_death", "restart", "exit, with --in-process")
     keys = [*options.api_key, *os.environ.get("FORKROOT_API_KEYS", "").split()]
-    settings = Settings(tuple(keys), tuple(options.admin_key), options.share_cache)
+    settings = Settings(
+        tuple(keys),
+        tuple(options.admin_key),
+        options.share_cache,
+        allowed_hosts=(options.host, *options.allowed_host),
+        cors_origins=tuple(options.cors_origin),
+    )
     check_address(options.host, options.port)  # a download or a load may take minutes
     _locate(options)
     folder = model_folder(options.model) if is_known(options.model) else None
     if folder is not None:
         settings = replace(settings, tokenizer_info=tokenizer_info(folder))
-    limits = Limits(max_streams=options.max_streams, drain=options.drain)
+    limits = Limits(
+        max_body=options.max_body << 20,
+        max_streams=options.max_streams,
+        max_connections=options.max_connections,
+        request_timeout=options.request_timeout,
+        drain=options.drain,
+    )
     own_name = options.model if options.dummy or folder is None else model_name(folder)
     names = tuple(options.served_name or [own_name])
     if is_restarted and folder is None:

@@ -11,13 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from .api.protocol import Call, CallFailed, Chunk, Completion, ForkrootError
+from .api.protocol import Call, CallFailed, Chat, Chunk, Completion, ForkrootError, Text
 from .api.reply import Mailbox
 from .common import compiling
 from .local import LocalBackend
 from .process.ipc import Connection, sendable, serve_parent
 
-_PREPARERS = 8
+_PREPARERS, _ENCODERS = 8, 2
+_SHORT = 1 << 14  # characters of a prompt that is encoded between other messages
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc
 _KEPT_BYTES = 1 << 28  # bytes
 
@@ -45,13 +46,15 @@ def _serve(connection: Connection) -> None:
 
 class RequestHandler:
     """Handles the requests of the parent. Calls are prepared by several threads, so that one with a
-    large constraint does not delay the others; those without one keep their order."""
+    large constraint does not delay the others; short ones without one keep their order. Long
+    prompts are encoded by threads of their own, so that no other request waits for them."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._backend: LocalBackend | None = None
         self._open: dict[int, Outbox] = {}
         self._preparers = ThreadPoolExecutor(_PREPARERS, "forkroot-prepare")
+        self._encoders = ThreadPoolExecutor(_ENCODERS, "forkroot-encode")
 
     def serve(self) -> None:
         """Handle requests until the parent closes or is gone."""
@@ -101,15 +104,26 @@ class RequestHandler:
         outbox = Outbox(call, backend.cancel, self._connection, number)
         self._open[number] = outbox
         outbox.when_done(lambda _: self._open.pop(number, None))
-        if call.constraint is None and call.scoring == "tokens":
+        if call.constraint is not None or call.scoring != "tokens":
+            self._preparers.submit(self._prepare, backend, call, outbox)
+        elif _is_short(call):
             backend.submit(call, outbox)
         else:
-            self._preparers.submit(self._prepare, backend, call, outbox)
+            self._encoders.submit(self._prepare, backend, call, outbox)
 
     def _prepare(self, backend: LocalBackend, call: Call, outbox: Outbox) -> None:
         backend.submit(call, outbox)
         if outbox.is_cancelled:  # before the backend knew it
             backend.cancel(outbox)
+
+
+def _is_short(call: Call) -> bool:
+    """Whether its texts are encoded in a moment."""
+    prompt = call.prompt
+    contents = [it.content for it in prompt.messages] if isinstance(prompt, Chat) else [prompt]
+    texts = [it.text for segments in contents for it in segments if isinstance(it, Text)]
+    num_chars = sum(map(len, texts))
+    return num_chars * (1 + len(call.options)) + sum(map(len, call.options)) <= _SHORT
 
 
 class Outbox(Mailbox):

@@ -14,6 +14,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Match, Route
 
 from ...core.common.suggestions import did_you_mean
@@ -21,8 +22,10 @@ from ..registry import registry
 from .forkroot import calls, operation, page, prefixes
 from .openai import chat, completions, models, responses
 from .requests.bodies import REPORTED_ERRORS, BodyRoute, FastPath
+from .requests.unknown import HEADER
 from .requests.validation_errors import validation_error
 from .server.admission import AdmissionMiddleware
+from .server.browsers import Browsers
 from .server.errors import Fault, Refused, error_response, fault_of
 from .server.keys import Keys
 from .server.metrics import Metrics
@@ -43,7 +46,7 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
     metrics = Metrics(runtime.backend)
     requests = RequestRegistry(runtime.backend, metrics, runtime.limits.deadline)
     passes_on = isinstance(runtime.backend, Elsewhere)
-    texts = CheckedTexts(runtime.texts)
+    texts = CheckedTexts(runtime.texts, runtime.backend.info)
     served = replace(runtime, backend=requests, texts=texts, passes_on=passes_on)
     app = FastAPI(title="forkroot", lifespan=_with_threads, docs_url=None, redoc_url=None)
     app.state.requests = requests
@@ -69,7 +72,17 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
         keys=Keys(settings),
         metrics=metrics,
         limits=runtime.limits,
+        workers=runtime.workers,
+        browsers=Browsers(settings),
     )
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=["X-Request-Id", HEADER, "Retry-After"],
+        )
     for kind in REPORTED_ERRORS:
         app.add_exception_handler(kind, _report_error)
     return app

@@ -8,6 +8,7 @@ from ..usage import no_server, number
 from .server.runtime import Limits
 
 _LONGEST = 86_400.0  # seconds: a day
+_LARGEST = 1024  # MiB
 
 
 def add_serve_options(parser: argparse.ArgumentParser, models: str) -> None:
@@ -26,6 +27,10 @@ def add_serve_options(parser: argparse.ArgumentParser, models: str) -> None:
     text = "accept this API key from clients (may be repeated; the variable FORKROOT_API_KEYS"
     more("--api-key", "KEY", f"{text} adds keys, separated by spaces)")
     more("--admin-key", "KEY", "require this key for metrics and for the cache (may be repeated)")
+    text = "without keys, answer requests for this name too, besides addresses, localhost and the"
+    more("--allowed-host", "NAME", f"{text} machine's own name (may be repeated; * for any)")
+    text = "let pages of this origin use the server from a browser, as https://a.site"
+    more("--cors-origin", "ORIGIN", f"{text} (may be repeated; * for any)")
     text = "the name of the model in the API (may be repeated; the first one is reported)"
     more("--served-name", "NAME", text)
     text = "clients with different keys share the cache; otherwise each has its own"
@@ -33,6 +38,17 @@ def add_serve_options(parser: argparse.ArgumentParser, models: str) -> None:
     text = f"the maximum number of requests at a time (default {defaults.max_streams})"
     most, num = defaults.max_streams, number(int, 1)
     parser.add_argument("--max-streams", type=num, default=most, metavar="N", help=text)
+    text = f"the maximum size of a request's body in MiB (default {defaults.max_body >> 20})"
+    most, num = defaults.max_body >> 20, number(int, 1, _LARGEST)
+    parser.add_argument("--max-body", type=num, default=most, metavar="MIB", help=text)
+    text = "the maximum number of open connections of one address"
+    text += f" (default {defaults.max_connections})"
+    most, num = defaults.max_connections, number(int, 1)
+    parser.add_argument("--max-connections", type=num, default=most, metavar="N", help=text)
+    text = "seconds in which a request's headers, and its body, have to arrive"
+    text += f" (default {defaults.request_timeout:g})"
+    seconds, timeout = number(float, 0.1, _LONGEST), defaults.request_timeout
+    parser.add_argument("--request-timeout", type=seconds, default=timeout, metavar="S", help=text)
     text = f"seconds that open requests have to finish after SIGTERM (default {defaults.drain:g})"
     seconds = number(float, 1.0, _LONGEST)
     parser.add_argument("--drain", type=seconds, default=defaults.drain, metavar="S", help=text)

@@ -25,6 +25,7 @@ import uvicorn
 
 from ...core.api.protocol import Backend
 from .app import build_app
+from .connections import MAX_HEAD, Connections, protocol_of
 from .server.request_registry import RequestRegistry, Restarting
 from .server.runtime import Runtime
 from .server.settings import Settings
@@ -114,6 +115,7 @@ def server_of(
 ) -> AnnouncedServer:
     """The server that `serve` runs, to be run elsewhere, as in a thread."""
     app, drain = build_app(runtime, settings), runtime.limits.drain
+    connections = Connections(runtime.limits)
     config = uvicorn.Config(
         app,
         host,
@@ -122,16 +124,19 @@ def server_of(
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        http=protocol_of(connections),
+        backlog=connections.backlog,
+        h11_max_incomplete_event_size=8 * MAX_HEAD,  # so that ours is the limit
         timeout_graceful_shutdown=math.ceil(drain) + _SECONDS_TO_REPORT,
     )
-    return AnnouncedServer(config, on_start, app.state.requests, drain)
+    return AnnouncedServer(config, on_start, app.state.requests, drain, connections)
 
 
 class AnnouncedServer(uvicorn.Server):
     """A server that announces its URL once it listens. Ctrl-C while it drains ends the process.
 
     registry: of its open requests; None for another application. drain: seconds that open requests
-      have at shutdown; their calls are ended after it.
+      have at shutdown; their calls are ended after it. connections: of `config`.
     """
 
     def __init__(
@@ -140,8 +145,10 @@ class AnnouncedServer(uvicorn.Server):
         on_start: Callable[[str], object],
         registry: RequestRegistry | None = None,
         drain: float = 0.0,
+        connections: Connections | None = None,
     ) -> None:
         super().__init__(config)
+        self._connections = connections
         self._on_start = on_start
         self._registry = registry
         self._drain = drain
@@ -163,6 +170,8 @@ class AnnouncedServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """As in uvicorn, then the announcement."""
+        if self._connections is not None:
+            asyncio.get_running_loop().set_exception_handler(self._connections.report)
         await super().startup(sockets)
         if self.started and self.servers:
             host, port = self.servers[0].sockets[0].getsockname()[:2]

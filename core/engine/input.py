@@ -62,7 +62,7 @@ class InputProcessor:
         check_call(call)
         self._check_ids("logit_bias", call.sampling.logit_bias)
         self._check_ids("stop_token_ids", call.sampling.stop_token_ids)
-        prompt = self.tokenizer.encode_prompt(call.prompt)
+        prompt = self._encode(call.prompt, int(call.sampling.max_tokens != 0 and not call.options))
         if not isinstance(call.prompt, Chat) and not any(it not in _EMPTY for it in call.prompt):
             prompt = []
         self._check_ids("prompt", prompt)
@@ -76,6 +76,14 @@ class InputProcessor:
         job.num_open = len(job.sequences)
         job.root_len = self._root_len(call, prompt)
         return job
+
+    def _encode(self, prompt: Prompt, num_new: int = 0) -> list[int]:
+        """A prompt's tokens. Raises CallTooLarge, without encoding all of it, for one that does not
+        fit; the error leaves room for `num_new` tokens."""
+        try:
+            return self.tokenizer.encode_prompt(prompt, self.context_len)
+        except CallTooLarge as error:
+            raise self._too_long(error.value, self.context_len - num_new) from None
 
     def _add_samples(self, job: Job, prompt: list[int]) -> None:
         if not prompt:
@@ -135,14 +143,13 @@ class InputProcessor:
 
     def _encode_option(self, prompt: Prompt, text: str) -> list[int]:
         if not isinstance(prompt, Chat):
-            return self.tokenizer.encode_prompt((*prompt, Text(text)))
+            return self._encode((*prompt, Text(text)))
         last = prompt.messages[-1]
         if prompt.open_last:
             opened = replace(last, content=(*last.content, Text(text)))
-            return self.tokenizer.encode_prompt(
-                replace(prompt, messages=(*prompt.messages[:-1], opened))
-            )
-        return self.tokenizer.encode_prompt(prompt) + self.tokenizer.encode_after(text)
+            return self._encode(replace(prompt, messages=(*prompt.messages[:-1], opened)))
+        ids = self._encode(prompt)
+        return ids + self.tokenizer.encode_after(text, self.context_len)
 
     def _add(
         self,
@@ -190,14 +197,14 @@ class InputProcessor:
         """Tokens to generate at most: as many as requested, as far as the context holds them."""
         available = self.context_len - prompt_len
         if available <= 0 and sampling.max_tokens != 0:
-            raise self._too_long(prompt_len, self.context_len - 1)
+            raise self._too_long(f"{prompt_len} tokens", self.context_len - 1)
         if sampling.max_tokens is None:
             return max(1, min(available, self.num_slots - prompt_len + 1))
         return min(sampling.max_tokens, available)
 
     def _check_size(self, prompt_len: int, max_new: int) -> None:
         if prompt_len > self.context_len:
-            raise self._too_long(prompt_len, self.context_len)
+            raise self._too_long(f"{prompt_len} tokens", self.context_len)
         needed = prompt_len + max(0, max_new - 1)
         if needed > self.num_slots:
             raise CallTooLarge(
@@ -206,13 +213,13 @@ class InputProcessor:
                 f"{self.num_slots} slots in all (num_slots), {needed} would be needed",
             )
 
-    def _too_long(self, prompt_len: int, most: int) -> CallTooLarge:
-        """The error for a prompt that the context does not hold."""
+    def _too_long(self, found: object, most: int) -> CallTooLarge:
+        """The error for a prompt that the context does not hold. found: its length in words."""
         allowed = (
             f"at most {most} tokens, as the context (context_len) has {self.context_len}; a shorter"
             " prompt, fewer messages, or a model with a longer context"
         )
-        return CallTooLarge("prompt", Shown(f"{prompt_len} tokens"), allowed)
+        return CallTooLarge("prompt", Shown(str(found)), allowed)
 
     def _check_ids(self, field: str, ids: Collection[int]) -> None:
         for token in (min(ids, default=0), max(ids, default=0)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -20,6 +20,7 @@ import tokenizers
 from ..api.files import TOKENIZER_BYTES, read_bytes
 from ..api.protocol import Chat, InvalidCall, InvalidModel, Segment, Text, Tokens, UnsupportedCall
 from .chat_template import ChatTemplate
+from .encoding import TextEncoder
 
 _MOST_TOKENS = 1 << 24
 
@@ -41,9 +42,13 @@ class Tokenizer:
         self._core = core
         self._plain = PlainNames(core) if plain_content else None
         self._template = template
-        self.token_bytes = _token_bytes(core)
+        spec: dict[str, Any] = json.loads(core.to_str())
+        self.token_bytes = _token_bytes(core, spec)
+        self._encoder = TextEncoder(core, spec, self.token_bytes)
+        self._start = ""
         self.start_ids = tuple(core.encode("", add_special_tokens=True).ids)
-        self._prefix = [] if self.decode(self.encode("a")) == "a" else self.encode("\n")
+        self._start = "" if self.decode(self.encode("a")) == "a" else "\n"
+        self._prefix = self.encode(self._start)
 
     @classmethod
     def from_folder(cls, folder: Path, plain_content: bool = False) -> Tokenizer:
@@ -69,16 +74,24 @@ class Tokenizer:
         new ids add no text."""
         self.token_bytes += [b""] * (vocabulary_size - len(self.token_bytes))
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a text, with nothing added; names of special tokens become these tokens."""
-        return list(self._core.encode(text, add_special_tokens=False).ids)
+    @property
+    def chars_per_token(self) -> int | None:
+        """Characters that one token stands for at most; None: not known."""
+        return self._encoder.chars_per_token
 
-    def encode_after(self, text: str) -> list[int]:
+    def encode(self, text: str, most: int | None = None) -> list[int]:
+        """Token ids of a text, with nothing added; names of special tokens become these tokens.
+        most: how many are allowed; None: any number. Raises CallTooLarge for a long text of more,
+        without encoding it all."""
+        return self._encoder.encode(text, most, self._start)
+
+    def encode_after(self, text: str, most: int | None = None) -> list[int]:
         """Token ids of a text that goes on after other tokens. Some vocabularies put a blank before
         every text: not here."""
-        prefix = self._prefix
-        ids = self.encode("\n" + text) if prefix else []
-        return ids[len(prefix) :] if prefix and ids[: len(prefix)] == prefix else self.encode(text)
+        prefix, start = self._prefix, self._start
+        allowed = None if most is None else most + len(prefix)
+        ids = self.encode(start + text, allowed)
+        return ids[len(prefix) :] if ids[: len(prefix)] == prefix else self.encode(text, most)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of these tokens without special tokens; broken UTF-8 becomes U+FFFD."""
@@ -92,23 +105,26 @@ class Tokenizer:
                 raise InvalidCall("prompt", token, f"token ids 0 to {len(table) - 1}")
         return b"".join([table[token] for token in ids])
 
-    def encode_prompt(self, prompt: tuple[Segment, ...] | Chat) -> list[int]:
+    def encode_prompt(
+        self, prompt: tuple[Segment, ...] | Chat, most: int | None = None
+    ) -> list[int]:
         """Token ids of a whole prompt.
 
         Neighbouring texts are encoded as one. A text that carries ids keeps them where they spell
         it. A prompt that begins with text gets `start_ids`; a chat has what its template writes.
+        most: as in `encode`.
         """
         if isinstance(prompt, Chat):
             if self._template is None:
                 raise UnsupportedCall("prompt", "a chat", "a model that has a chat template")
             chat = prompt if self._plain is None else self._plain.with_plain_names(prompt)
-            return self._encode_segments(self._template.render(chat))
-        ids = self._encode_segments(prompt)
+            return self._encode_segments(self._template.render(chat), most)
+        ids = self._encode_segments(prompt, most)
         starts_with_text = bool(prompt) and isinstance(prompt[0], Text)
         start = list(self.start_ids)
         return ids if not starts_with_text or ids[: len(start)] == start else start + ids
 
-    def _encode_segments(self, segments: Sequence[Segment]) -> list[int]:
+    def _encode_segments(self, segments: Sequence[Segment], most: int | None) -> list[int]:
         ids: list[int] = []
         pending = ""
         for segment in (*segments, Tokens(())):
@@ -116,7 +132,8 @@ class Tokenizer:
                 pending += segment.text
                 continue
             if pending:
-                ids += self.encode_after(pending) if ids else self.encode(pending)
+                left = None if most is None else max(0, most - len(ids))
+                ids += self.encode_after(pending, left) if ids else self.encode(pending, left)
                 pending = ""
             ids += _known_ids(segment)
         return ids
@@ -137,6 +154,7 @@ class PlainNames:
         self._name = re.compile("|".join(map(re.escape, reversed(names))) or r"(?!)")
         self._core = tokenizers.Tokenizer.from_str(core.to_str())
         self._core.encode_special_tokens = True
+        self._ids: dict[str, tuple[int, ...]] = {}  # of the names in texts so far
 
     def with_plain_names(self, chat: Chat) -> Chat:
         """The chat with these names as segments of their own, with the ids that spell them."""
@@ -159,8 +177,11 @@ class PlainNames:
 
     def _ids_of_name(self, name: str) -> tuple[int, ...]:
         """Ids of the name after other text, so that no vocabulary puts a blank before it."""
-        prefix, whole = self._encode("\n"), self._encode("\n" + name)
-        return whole[len(prefix) :] if whole[: len(prefix)] == prefix else self._encode(name)
+        if name not in self._ids:
+            prefix, whole = self._encode("\n"), self._encode("\n" + name)
+            is_after = whole[: len(prefix)] == prefix
+            self._ids[name] = whole[len(prefix) :] if is_after else self._encode(name)
+        return self._ids[name]
 
     def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self._core.encode(text, add_special_tokens=False).ids)
@@ -189,9 +210,8 @@ def _known_ids(segment: Segment) -> tuple[int, ...]:
     raise UnsupportedCall("prompt", f"a segment with {kind} data", "text and tokens")
 
 
-def _token_bytes(core: tokenizers.Tokenizer) -> list[bytes]:
+def _token_bytes(core: tokenizers.Tokenizer, spec: Mapping[str, Any]) -> list[bytes]:
     """What each token adds to the text, by the scheme that the tokenizer's decoder names."""
-    spec: dict[str, Any] = json.loads(core.to_str())
     kinds = _decoder_kinds(spec.get("decoder") or {})
     to_bytes = _byte_level if "ByteLevel" in kinds else _metaspace
     table = [b""] * core.get_vocab_size(with_added_tokens=True)

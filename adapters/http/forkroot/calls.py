@@ -17,6 +17,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from ....core.api.protocol import BackendInfo, Call, ForkrootError, InvalidCall, Reply
+from ..requests.bodies import BodyRoute, prepared
 from ..requests.reading import size_of
 from ..server.concurrent_calls import submit_in_thread
 from ..server.errors import Fault, Refused, error_body, fault_of, message_of
@@ -29,15 +30,19 @@ COMMENT = b": at work\n\n"
 
 def routes(runtime: Runtime) -> APIRouter:
     """The routes of calls."""
-    router = APIRouter(tags=["forkroot"])
+    router = APIRouter(tags=["forkroot"], route_class=BodyRoute.of(runtime))
     at_work: dict[str, tuple[str, Reply]] = {}  # by the call's id: its client's namespace, and it
 
     @router.post(PATH)
     async def submit(body: dict[str, Any], request: Request) -> Response:
-        try:
+        def checked() -> Call:
             call = call_of(body)
             call.check()
             check_limits(call, runtime.limits)
+            return call
+
+        try:
+            call = await prepared(runtime, request, checked)
         except ForkrootError as error:
             return refusal(error)
         (reply,) = await submit_in_thread(lambda: [runtime.backend.submit(call)])

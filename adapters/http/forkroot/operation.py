@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from fastapi import APIRouter
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from ....core.api.protocol import Call, EngineDied, ForkrootError, InvalidCall, Sampling, Text
+from ..requests.bodies import BodyRoute
 from ..requests.work import Work, complete
 from ..server.errors import Fault, Refused
 from ..server.metrics import Metrics
@@ -31,16 +33,17 @@ class AbortRequest(Body):
 
 def routes(runtime: Runtime, registry: RequestRegistry, metrics: Metrics) -> APIRouter:
     """The routes of operation."""
-    router = APIRouter()
+    router = APIRouter(route_class=BodyRoute.of(runtime))
+    thread = ThreadPoolExecutor(1, "forkroot-health")
 
     @router.get("/health")
     async def health() -> dict[str, str]:
-        await _check_alive(registry)
+        await _check_alive(registry, thread)
         return {"status": "ok"}
 
     @router.get("/ready")
     async def ready() -> dict[str, str]:
-        await _check_alive(registry)
+        await _check_alive(registry, thread)
         if len(registry.open) >= runtime.limits.max_streams:
             raise _unready("as many requests are at work as are allowed")
         return {"status": "ready"}
@@ -69,18 +72,19 @@ def routes(runtime: Runtime, registry: RequestRegistry, metrics: Metrics) -> API
         return {"success": True, "tokens": tokens}
 
     @router.post("/abort_request")
-    async def abort_request(request: AbortRequest) -> dict[str, Any]:
+    async def abort_request(request: AbortRequest) -> Response:
         if not request.rid and not request.abort_all:
             raise InvalidCall("rid", request.rid, "the id of a request, or abort_all=true")
-        return {"aborted": registry.abort(None if request.abort_all else request.rid)}
+        return JSONResponse({"aborted": registry.abort(None if request.abort_all else request.rid)})
 
     return router
 
 
-async def _check_alive(registry: RequestRegistry) -> None:
+async def _check_alive(registry: RequestRegistry, thread: ThreadPoolExecutor) -> None:
+    """Raise unless the backend answers; `thread` is its own, so that it waits for no request."""
     try:
         async with asyncio.timeout(_SECONDS_TO_ANSWER):
-            await asyncio.to_thread(registry.check_alive)
+            await asyncio.get_running_loop().run_in_executor(thread, registry.check_alive)
     except EngineDied:
         raise
     except ForkrootError as error:

@@ -15,6 +15,7 @@ import uuid
 from dataclasses import dataclass, replace
 
 from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from ....core.api.protocol import (
@@ -30,13 +31,14 @@ from ....core.api.protocol import (
 )
 from ..openai.messages import chat_of
 from ..openai.toolchoice import format_of
+from ..requests.bodies import BodyRoute
 from ..requests.reading import check_model
 from ..requests.work import Work, complete
 from ..server.errors import Fault, Refused
 from ..server.keys import within
 from ..server.runtime import Runtime
 from ..wire.hints import hint_of
-from ..wire.wire import Body, ChatMessage, Tool
+from ..wire.wire import Body, ChatMessage, Items, Tool
 from .calls import owner_of
 
 MOST_KNOWN = 4096
@@ -56,9 +58,9 @@ class PrefixBody(Body):
     model_config = ConfigDict(extra="ignore")
 
     model: str | None = None
-    prompt: str | list[int] | None = None
-    messages: list[ChatMessage] | None = None
-    tools: list[Tool] | None = None
+    prompt: str | Items[int] | None = None
+    messages: Items[ChatMessage] | None = None
+    tools: Items[Tool] | None = None
     root: str | None = None
     branches: int | None = Field(None, ge=1)
     ttl: float | None = Field(None, gt=0, le=LONGEST)
@@ -118,12 +120,12 @@ def _add(known: dict[str, Prefix], name: str, prefix: Prefix) -> None:
 
 def routes(runtime: Runtime) -> APIRouter:
     """The routes of prefixes, and those of calls, which may bear their hints."""
-    router = APIRouter(tags=["prefixes"])
+    router = APIRouter(tags=["prefixes"], route_class=BodyRoute.of(runtime))
     known: dict[str, Prefix] = {}  # those that can be released by their ids
     timers: set[asyncio.Task[None]] = set()
 
-    @router.post("/v1/prefixes")
-    async def plant(body: PrefixBody, request: Request) -> PrefixReply:
+    @router.post("/v1/prefixes", response_model=PrefixReply)
+    async def plant(body: PrefixBody, request: Request) -> Response:
         check_model(runtime, body.model)
         name = f"prefix-{uuid.uuid4().hex}"
         hint = hint_of({"root": name if body.root is None else body.root})
@@ -138,12 +140,13 @@ def routes(runtime: Runtime) -> APIRouter:
             task = asyncio.create_task(waiting, context=contextvars.Context())
             timers.add(task)
             task.add_done_callback(timers.discard)
-        return PrefixReply(
+        reply = PrefixReply(
             id=name,
             root=hint.root,
             prompt_tokens=usage.prompt_tokens,
             cached_tokens=usage.cached_tokens,
         )
+        return JSONResponse(reply.model_dump())
 
     @router.delete("/v1/prefixes/{name}")
     async def release(name: str, request: Request) -> ReleasedReply:

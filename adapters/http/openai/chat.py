@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from ....core.api.protocol import Chunk, Completion, ForkrootError, Output, TokenLogprob
 from ...common.toolreader import ArgumentsPiece, CallStart, Piece, TextPiece, ToolReader, is_calling
 from ...common.tools import ToolFormat
-from ..requests.bodies import BodyRoute
+from ..requests.bodies import BodyRoute, prepared
 from ..requests.reading import check_model, check_stream_options, sampling_of
 from ..requests.work import Work, as_request_error, call_of, complete, names_of, streamed
 from ..server.runtime import Runtime
@@ -30,16 +30,15 @@ _KIND, _PIECE_KIND = "chat.completion", "chat.completion.chunk"
 
 def routes(runtime: Runtime) -> APIRouter:
     """The route of chats."""
-    router = APIRouter(route_class=BodyRoute)
+    router = APIRouter(route_class=BodyRoute.of(runtime))
     form = format_of(runtime.texts)
 
     @router.post("/v1/chat/completions")
-    async def chat_completions(request: ChatRequest) -> Response:
-        check_model(runtime, request.model)
-        check_stream_options(request)
-        request = settled(request)
-        toolbox = toolbox_of(request, form, runtime.limits)
-        work = chat_work(runtime, request, toolbox, form)
+    async def chat_completions(given: ChatRequest, http: Request) -> Response:
+        check_model(runtime, given.model)
+        check_stream_options(given)
+        prepare = partial(_prepared, runtime, given, form)
+        request, toolbox, work = await prepared(runtime, http, prepare)
         envelope = Envelope.new("chatcmpl", runtime.name)
         shape = _Shape(runtime, toolbox, has_logprobs(request))
         if not request.stream:
@@ -55,6 +54,15 @@ def routes(runtime: Runtime) -> APIRouter:
         return await streamed(runtime, work, lambda it: events_of(it, events, tally.at_end))
 
     return router
+
+
+def _prepared(
+    runtime: Runtime, request: ChatRequest, form: ToolFormat
+) -> tuple[ChatRequest, Toolbox, Work]:
+    """The request with its settings, its tools and its call."""
+    request = settled(request)
+    toolbox = toolbox_of(request, form, runtime.limits)
+    return request, toolbox, chat_work(runtime, request, toolbox, form)
 
 
 def has_logprobs(request: ChatRequest) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from ....core.api.protocol import (
@@ -23,7 +23,7 @@ from ....core.api.protocol import (
     UnsupportedCall,
     Usage,
 )
-from ..requests.bodies import BodyRoute
+from ..requests.bodies import BodyRoute, prepared
 from ..requests.reading import (
     at_most,
     check_model,
@@ -52,14 +52,14 @@ _MAX_TOKENS = 16  # where a request names none, as OpenAI has it
 
 def routes(runtime: Runtime) -> APIRouter:
     """The route of completions."""
-    router = APIRouter(route_class=BodyRoute)
+    router = APIRouter(route_class=BodyRoute.of(runtime))
 
     @router.post("/v1/completions")
-    async def completions(request: CompletionRequest) -> Response:
-        check_model(runtime, request.model)
-        check_stream_options(request)
-        request = settled(request)
-        work = _work(request, runtime.limits)
+    async def completions(given: CompletionRequest, http: Request) -> Response:
+        check_model(runtime, given.model)
+        check_stream_options(given)
+        request = settled(given)
+        work = await prepared(runtime, http, partial(_work, request, runtime.limits))
         echoes = await _echoes(runtime, request, work)
         envelope = Envelope.new("cmpl", runtime.name)
         is_scored = bool(echoes) and request.logprobs is not None

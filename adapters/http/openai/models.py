@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter
+from fastapi.responses import JSONResponse, Response
 
 from ....core.api.protocol import InvalidCall, Text
 from ...common.tools import ToolFormat
+from ..requests.bodies import BodyRoute
 from ..requests.reading import check_model
 from ..server.runtime import Runtime
 from ..server.settings import Settings
@@ -22,7 +25,7 @@ from .toolchoice import format_of
 
 def routes(runtime: Runtime, settings: Settings) -> APIRouter:
     """The routes of models and of the tokenizer."""
-    router = APIRouter()
+    router = APIRouter(route_class=BodyRoute.of(runtime))
     form = format_of(runtime.texts)
     created = int(time.time())
 
@@ -49,20 +52,15 @@ def routes(runtime: Runtime, settings: Settings) -> APIRouter:
         return card(name, info.context_len)
 
     @router.post("/tokenize")
-    async def tokenize(request: TokenizeRequest) -> dict[str, Any]:
+    async def tokenize(request: TokenizeRequest) -> Response:
         check_model(runtime, request.model)
-        ids = await asyncio.to_thread(_encode, runtime, request, form)
         info = await asyncio.to_thread(runtime.backend.info)
-        return {"tokens": ids, "count": len(ids), "max_model_len": info.context_len}
+        return await asyncio.to_thread(_tokenized, runtime, request, form, info.context_len)
 
     @router.post("/detokenize")
-    async def detokenize(request: DetokenizeRequest) -> dict[str, Any]:
+    async def detokenize(request: DetokenizeRequest) -> Response:
         check_model(runtime, request.model)
-        for token in request.tokens:
-            if not 0 <= token < len(runtime.texts.token_bytes):
-                allowed = f"token ids 0 to {len(runtime.texts.token_bytes) - 1}"
-                raise InvalidCall("tokens", token, allowed)
-        return {"prompt": runtime.texts.decode(request.tokens)}
+        return await asyncio.to_thread(_detokenized, runtime, request.tokens)
 
     @router.get("/tokenizer_info")
     async def tokenizer_info() -> dict[str, Any]:
@@ -72,14 +70,31 @@ def routes(runtime: Runtime, settings: Settings) -> APIRouter:
     return router
 
 
+def _tokenized(
+    runtime: Runtime, request: TokenizeRequest, form: ToolFormat, context_len: int
+) -> Response:
+    ids = _encode(runtime, request, form)
+    return JSONResponse({"tokens": ids, "count": len(ids), "max_model_len": context_len})
+
+
+def _detokenized(runtime: Runtime, tokens: Sequence[int]) -> Response:
+    most = len(runtime.texts.token_bytes) - 1
+    for token in tokens:
+        if not 0 <= token <= most:
+            raise InvalidCall("tokens", token, f"token ids 0 to {most}")
+    return JSONResponse({"prompt": runtime.texts.decode(tokens)})
+
+
 def _encode(runtime: Runtime, request: TokenizeRequest, form: ToolFormat) -> list[int]:
-    texts, prompt = runtime.texts, request.prompt
+    """The tokens of a request, which may be more than the context has. Raises InvalidCall."""
+    texts, prompt, most = runtime.texts, request.prompt, runtime.limits.max_values
     if (prompt is None) is (request.messages is None):
         raise InvalidCall("prompt", prompt, "either a prompt or messages")
     if prompt is None:
         is_open = bool(request.continue_final_message)
         messages = request.messages or ()
-        return texts.encode_prompt(chat_of(messages, request.tools or (), form, open_last=is_open))
+        chat = chat_of(messages, request.tools or (), form, open_last=is_open)
+        return texts.encode_prompt(chat, most)
     if request.add_special_tokens is False:
-        return texts.encode(prompt)
-    return texts.encode_prompt((Text(prompt),))
+        return texts.encode(prompt, most)
+    return texts.encode_prompt((Text(prompt),), most)

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from ....core.api.protocol import Completion, ForkrootError, Usage
 from ...common.toolreader import is_calling
-from ..requests.bodies import BodyRoute
+from ...common.tools import ToolFormat
+from ..requests.bodies import BodyRoute, prepared
 from ..requests.reading import check_model
-from ..requests.work import CONSTRAINTS, complete, streamed
+from ..requests.work import CONSTRAINTS, Work, complete, streamed
 from ..server.errors import as_request_names, error_body, fault_of, message_of
 from ..server.runtime import Runtime
 from ..server.sse import Arrival, Event, Last, events_of
@@ -41,16 +42,16 @@ _NAMES = {
 
 def routes(runtime: Runtime) -> APIRouter:
     """The route of responses."""
-    router = APIRouter(route_class=BodyRoute)
+    router = APIRouter(route_class=BodyRoute.of(runtime))
     form = format_of(runtime.texts)
 
     @router.post("/v1/responses")
-    async def responses(request: ResponsesRequest) -> Response:
+    async def responses(request: ResponsesRequest, http: Request) -> Response:
         check_model(runtime, request.model)
         try:
-            chat = chat_request_of(request)
-            toolbox = toolbox_of(chat, form, runtime.limits, within="")
-            work = chat_work(runtime, chat, toolbox, form)
+            toolbox, work = await prepared(
+                runtime, http, partial(_prepared, runtime, request, form)
+            )
             shape = _Shape(runtime, request, toolbox)
             if not request.stream:
                 (completion,) = await complete(runtime, work)
@@ -61,6 +62,15 @@ def routes(runtime: Runtime) -> APIRouter:
             raise as_request_names(error, _NAMES) from error
 
     return router
+
+
+def _prepared(
+    runtime: Runtime, request: ResponsesRequest, form: ToolFormat
+) -> tuple[Toolbox, Work]:
+    """The request's tools and its call."""
+    chat = chat_request_of(request)
+    toolbox = toolbox_of(chat, form, runtime.limits, within="")
+    return toolbox, chat_work(runtime, chat, toolbox, form)
 
 
 @dataclass(slots=True)

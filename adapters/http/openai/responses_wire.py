@@ -15,6 +15,7 @@ from ..wire.wire import (
     ChatRequest,
     Function,
     FunctionCall,
+    Items,
     RequestFields,
     Tool,
     ToolCall,
@@ -26,10 +27,10 @@ from .messages import text_of
 class ResponsesRequest(RequestFields):
     """POST /v1/responses. input: a text, or messages, calls and their outputs."""
 
-    input: str | list[dict[str, Any]]
+    input: str | Items[dict[str, Any]]
     instructions: str | None = None
     max_output_tokens: int | None = None
-    tools: list[dict[str, Any]] | None = None
+    tools: Items[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     text: dict[str, Any] | None = None
@@ -37,7 +38,7 @@ class ResponsesRequest(RequestFields):
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None
     background: bool | None = None
-    include: list[str] | None = None
+    include: Items[str] | None = None
     user: str | None = None
 
 

@@ -14,9 +14,12 @@ from typing import Any
 from urllib.parse import quote
 
 from ....core.api.dialects import ignored
+from ....core.api.protocol import InvalidCall, Shown
 from ..server.errors import Fault, Refused
 
 HEADER = "X-Ignored-Fields"
+MOST_COMPARED = 64  # unknown names of one kind of object in a body
+MOST_LETTERS = 64  # of a name that may be a known one, misspelled
 MOST_NAMES = 256  # that are logged, and checked only once
 MOST_SHOWN = 16  # in the header: fields, and keywords of schemas
 REPLACED = {
@@ -66,10 +69,12 @@ class Unknown:
         if not isinstance(body, Mapping):
             return []
         for path, known in _INNER.items():
+            compared: set[str] = set()
             for prefix, part in _parts(body, path):
                 for name in part:
-                    if name not in known:
-                        check_spelling(str(name), known, self._path, f"{prefix}.")
+                    if name not in known and name not in compared:
+                        check_num_compared(compared, name, prefix)
+                        check_spelling(name, known, self._path, f"{prefix}.")
         unknown = [str(name) for name in body if name not in self._known]
         for name in unknown:
             if name in REPLACED and body[name] and REPLACED[name] in self._known:
@@ -82,6 +87,15 @@ class Unknown:
                 text = "%s ignores the field %.100r, which it does not know (logged once)"
                 _log.warning(text, self._path, name)
         return unknown
+
+
+def check_num_compared(compared: set[str], name: str, prefix: str) -> None:
+    """Add a name to the unknown ones of a body that were compared with the known ones. Raise
+    InvalidCall for one more than MOST_COMPARED. prefix: what it lies in."""
+    if len(compared) >= MOST_COMPARED:
+        allowed = f"at most {MOST_COMPARED} different unknown fields in such objects"
+        raise InvalidCall(prefix, Shown(f"the field {name!r:.100}"), allowed)
+    compared.add(name)
 
 
 def _parts(body: Any, path: tuple[str, ...], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -99,6 +113,8 @@ def _parts(body: Any, path: tuple[str, ...], prefix: str = "") -> Iterator[tuple
 def check_spelling(name: str, known: Collection[str], where: str, prefix: str = "") -> None:
     """Raise Refused for the name of a field that is a known one, misspelled. where: what has these
     fields. prefix: what they lie in, as in "sampling_params."."""
+    if len(name) > MOST_LETTERS:
+        return
     suggested = next((it for it in known if is_misspelled(name, it)), None)
     if suggested is not None:
         raise no_field(f"{prefix}{name:.100}", where, f"{prefix}{suggested}")

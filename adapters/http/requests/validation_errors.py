@@ -70,9 +70,13 @@ def describe_type(kind: Any) -> str:
 
 
 def _union_members(kind: Any) -> tuple[Any, ...]:
-    if get_origin(kind) is Annotated:
-        return _union_members(get_args(kind)[0])
-    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    kind = _bare(kind)
+    members = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    return tuple(map(_bare, members))
+
+
+def _bare(kind: Any) -> Any:
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
 def _singular(kind: Any) -> str:
@@ -84,6 +88,7 @@ def _singular(kind: Any) -> str:
 
 
 def _plural(kind: Any) -> str:
+    kind = _bare(kind)
     if get_origin(kind) is list:
         return f"lists of {_plural(*get_args(kind))}"
     return " or ".join(_PLURAL.get(choice, "objects") for choice in _union_members(kind))

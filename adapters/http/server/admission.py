@@ -14,34 +14,39 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..wire.callwire import PATH
 from ..wire.names import new_name
+from .browsers import Browsers
 from .errors import Fault, Refused, error_response, fault_of
 from .keys import ADMIN_PATHS, Keys
 from .metrics import Metrics
 from .request_registry import RequestContext, RequestRegistry
 from .runtime import Limits
-from .texts import check_body
+from .structure import check_json, is_json
+from .workers import Workers
 
 _log = logging.getLogger("forkroot.http")
 _ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)  # of a client's own
-_SECONDS_FOR_A_BODY = 60.0
+_BYTES_PER_SECOND = 1 << 16  # of a body that takes longer than the timeout
 UNLIMITED_PATHS = ADMIN_PATHS | {"/abort_request"}
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionMiddleware:
-    """ASGI middleware that authenticates, limits and logs; the server's outermost."""
+    """ASGI middleware that authenticates, limits and logs; only that of CORS is around it."""
 
     app: ASGIApp
     registry: RequestRegistry
     keys: Keys
     metrics: Metrics
     limits: Limits
+    workers: Workers
+    browsers: Browsers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -53,11 +58,14 @@ class AdmissionMiddleware:
         answer = _Answer(send, context.id)
         start = time.perf_counter()
         try:
+            self.browsers.check(headers)
             context.client = self.keys.client(scope["path"], headers.get(b"authorization"))
             with self._admitted(scope, context):
                 body = await self._body(receive, headers.get(b"content-length"))
-                if scope["path"] != PATH:  # this route checks its calls itself
-                    check_body(body)
+                if body and is_json(headers.get(b"content-type", "")):
+                    has_texts = scope["path"] != PATH  # this route checks its calls itself
+                    check = partial(check_json, body, self.limits, has_texts)
+                    await self.workers.run(len(body), check)
                 await self._run(scope, body, receive, answer, context)
         except Exception as error:
             context.refusal = fault_of(error).code
@@ -93,7 +101,8 @@ class AdmissionMiddleware:
         parts: list[bytes] = []
         size = 0
         try:
-            async with asyncio.timeout(_SECONDS_FOR_A_BODY):
+            start = asyncio.get_running_loop().time()
+            async with asyncio.timeout(self.limits.request_timeout) as timeout:
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
@@ -104,6 +113,8 @@ class AdmissionMiddleware:
                         raise self._too_large()
                     if not message.get("more_body", False):
                         return b"".join(parts)
+                    allowed = self.limits.request_timeout + size / _BYTES_PER_SECOND
+                    timeout.reschedule(start + allowed)
         except TimeoutError as error:
             fault = Fault(408, "timeout_error", "body_too_slow")
             raise Refused("the body did not arrive in time", fault) from error

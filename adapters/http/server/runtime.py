@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from ....core.api.protocol import Backend, Chat, Segment
+from .workers import Workers
 
 
 class Texts(Protocol):
@@ -22,14 +23,18 @@ class Texts(Protocol):
     token_bytes: list[bytes]
     start_ids: tuple[int, ...]
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a text, with nothing added."""
+    def encode(self, text: str, most: int | None = None) -> list[int]:
+        """Token ids of a text, with nothing added. most: tokens that are allowed; a long text of
+        more may raise CallTooLarge before it is encoded."""
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of these tokens without special tokens."""
 
-    def encode_prompt(self, prompt: tuple[Segment, ...] | Chat) -> list[int]:
-        """Token ids of a whole prompt, with all that a model expects. Raises InvalidCall."""
+    def encode_prompt(
+        self, prompt: tuple[Segment, ...] | Chat, most: int | None = None
+    ) -> list[int]:
+        """Token ids of a whole prompt, with all that a model expects. most: as in `encode`. Raises
+        InvalidCall."""
 
 
 @runtime_checkable
@@ -46,14 +51,23 @@ class Limits:
     """Limits of one request, and of all of them together. Sizes in bytes or characters, times
     in seconds.
 
-    max_body: of a request's body. max_prompts: prompts in one request. max_n: answers to each.
-    max_answers: prompts times n. max_stops: stop texts. max_top_logprobs: of each token.
+    max_body: of a request's body. max_values: texts, numbers, keys and so on in it. max_depth: of
+      its lists and objects within one another. max_fields: of the body itself. max_objects: in a
+      list of its fields, such as messages. max_prompts: prompts in one request.
+    max_n: answers to each. max_answers: prompts times n. max_stops: stop texts.
+    max_top_logprobs: of each token.
     max_constraint: size of a pattern, schema or grammar. max_streams: requests at work at a time,
       over which 503 and Retry-After are answered. default_max_tokens: where a request names none.
+    max_connections: open ones of one address. request_timeout: for the headers of a request, and
+      for its body, which has a second more for every 64 KiB.
     deadline: of a request that names none; None: none. drain: for running requests at the end.
     """
 
     max_body: int = 16 << 20
+    max_values: int = 1 << 20
+    max_depth: int = 256
+    max_fields: int = 256
+    max_objects: int = 8192
     max_prompts: int = 256
     max_n: int = 32
     max_answers: int = 512
@@ -61,6 +75,8 @@ class Limits:
     max_top_logprobs: int = 20
     max_constraint: int = 1 << 20
     max_streams: int = 1024
+    max_connections: int = 2048
+    request_timeout: float = 10.0
     default_max_tokens: int = 128
     deadline: float | None = None
     drain: float = 30.0
@@ -72,6 +88,7 @@ class Runtime:
 
     names: the model's names; the first is the one that replies bear. limits: see there.
     passes_on: the backend's `submit` only sends a call to another process. version: of forkroot.
+    workers: prepare large requests.
     """
 
     backend: Backend
@@ -80,6 +97,7 @@ class Runtime:
     limits: Limits = field(default_factory=Limits)
     passes_on: bool = False
     version: str = ""
+    workers: Workers = field(default_factory=Workers)
 
     @property
     def name(self) -> str:

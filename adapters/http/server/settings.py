@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Any
 from ....core.api.files import SETTINGS_BYTES, TEMPLATE_BYTES, read_object, read_text
 from ....core.api.protocol import InvalidCall, Shown
 
+ANY = "*"
+_ORIGIN = re.compile(r"null|[a-z][a-z0-9+.-]*://[^/\s]+")
+_ORIGINS = "scheme, name and port, as https://a.site or http://localhost:3000, or *"
 _KEYS = "a text of visible ASCII characters, at least one, without blanks at its ends"
 
 
@@ -22,20 +26,29 @@ class Settings:
     admin_keys: for what concerns all clients, such as metrics and flushing the cache. Without one
       these routes are closed where there are client keys, and open where there are none.
     tokenizer_info: what `/tokenizer_info` gives, as tokenizer_config.json has it.
+    allowed_hosts: names in `Host` that are answered without keys, besides addresses, localhost and
+      this machine's own name; "*": all.
+    cors_origins: whose pages browsers may show the answers to, as "https://a.site"; "*": all.
 
-    Raises InvalidCall for a key that no header could bear, or that every request without one would.
+    Raises InvalidCall for a key that no header could bear, or that every request without one would,
+    and for what is no origin.
     """
 
     keys: tuple[str, ...] = ()
     admin_keys: tuple[str, ...] = ()
     shares_cache: bool = False
     tokenizer_info: Mapping[str, Any] = field(default_factory=dict)
+    allowed_hosts: tuple[str, ...] = ()
+    cors_origins: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, keys in (("api_key", self.keys), ("admin_key", self.admin_keys)):
             for key in keys:
                 if not (key.isascii() and key.isprintable() and key and key == key.strip()):
                     raise InvalidCall(name, Shown("...") if key else key, _KEYS)
+        for origin in self.cors_origins:
+            if origin != ANY and not _ORIGIN.fullmatch(origin):
+                raise InvalidCall("cors_origin", origin, _ORIGINS)
 
 
 def tokenizer_info(folder: Path) -> dict[str, Any]:

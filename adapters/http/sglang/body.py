@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from ..wire.wire import Body, SamplingFields
+from ..wire.wire import Body, Items, Numbers, SamplingFields
 
 
 class SamplingBody(SamplingFields):
@@ -19,7 +19,7 @@ class SamplingBody(SamplingFields):
 
     max_new_tokens: int | None = None
     min_new_tokens: int | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: Numbers | None = None
     n: int | None = None
     regex: str | None = None
     json_schema: str | dict[str, Any] | None = None
@@ -36,9 +36,9 @@ def _listed(value: Any) -> Any:
     return value if isinstance(value, list) else [{} if value is None else value]
 
 
-OneOrMany: TypeAlias = SamplingBody | list[SamplingBody] | None
+OneOrMany: TypeAlias = SamplingBody | Items[SamplingBody] | None
 SamplingBodies: TypeAlias = Annotated[
-    list[SamplingBody],
+    Items[SamplingBody],
     BeforeValidator(_listed, json_schema_input_type=OneOrMany),
     Field(min_length=1),
 ]
@@ -47,7 +47,7 @@ SamplingBodies: TypeAlias = Annotated[
 class ConcatenateBody(Body):
     """A request to put what some states of a frontend's program wrote behind another one."""
 
-    src_rids: list[str]
+    src_rids: Items[str]
     dst_rid: str
 
 
@@ -56,15 +56,15 @@ class GenerateBody(Body):
 
     model_config = ConfigDict(extra="allow")
 
-    text: str | list[str] | None = None
-    input_ids: list[int] | list[list[int]] | None = None
+    text: str | Items[str] | None = None
+    input_ids: Items[int] | Items[Items[int]] | None = None
     sampling_params: SamplingBodies = Field(default_factory=lambda: [SamplingBody()])
-    return_logprob: bool | list[bool] | None = None
-    logprob_start_len: int | list[int | None] | None = None
-    top_logprobs_num: int | list[int | None] | None = None
+    return_logprob: bool | Items[bool] | None = None
+    logprob_start_len: int | Items[int | None] | None = None
+    top_logprobs_num: int | Items[int | None] | None = None
     return_text_in_logprobs: bool | None = None
     stream: bool | None = None
-    rid: str | list[str] | None = None
+    rid: str | Items[str] | None = None
     cache_salt: str | None = None
     extra_key: str | None = None
     priority: int | None = None

@@ -27,7 +27,7 @@ from ....core.api.protocol import (
     UnsupportedCall,
 )
 from ..requests.reading import sampled, separated
-from ..requests.unknown import check_spelling, no_field
+from ..requests.unknown import check_num_compared, check_spelling, no_field
 from ..requests.work import Work
 from ..server.runtime import Limits, Runtime
 from ..wire.hints import hint_of
@@ -286,6 +286,7 @@ def _refuse_unserved(body: GenerateBody | SamplingBody, prefix: str) -> None:
     extra = body.model_extra or {}
     params_list = body.sampling_params if isinstance(body, GenerateBody) else [body]
     set_names = {name for params in params_list for name in params.model_fields_set}
+    compared: set[str] = set()
     for name in extra:
         suggested = _SERVED_NAMES.get(name, name)
         if (
@@ -295,6 +296,7 @@ def _refuse_unserved(body: GenerateBody | SamplingBody, prefix: str) -> None:
         ):
             raise no_field(prefix + name, "/generate", f"sampling_params.{suggested}")
         if name not in NOT_SERVED:
+            check_num_compared(compared, name, prefix.removesuffix(".") or "body")
             check_spelling(name, type(body).model_fields, "/generate", prefix)
     for name in NOT_SERVED:
         if extra.get(name):

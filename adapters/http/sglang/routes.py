@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from ....core.api.protocol import ForkrootError
+from ..requests.bodies import BodyRoute, prepared
 from ..requests.work import as_request_error
 from ..server.concurrent_calls import gather_completions, submit_in_thread
 from ..server.runtime import Runtime, Texts
@@ -28,7 +30,7 @@ LONGEST_ID = 128
 
 def routes(runtime: Runtime) -> APIRouter:
     """The routes of SGLang's surface."""
-    router = APIRouter(tags=["sglang"])
+    router = APIRouter(tags=["sglang"], route_class=BodyRoute.of(runtime))
     facts = {
         "model_path": runtime.name,
         "tokenizer_path": runtime.name,
@@ -60,9 +62,11 @@ def routes(runtime: Runtime) -> APIRouter:
     @router.post("/generate")
     @router.put("/generate")
     async def generate(body: GenerateBody, request: Request) -> Response:
-        prompt_requests = prompt_requests_of(body, runtime.limits, _named(request, body.rid))
-        replies = await submit_in_thread(lambda: submit(runtime, prompt_requests))
+        name = _named(request, body.rid)
+        read = partial(prompt_requests_of, body, runtime.limits, name)
+        prompt_requests = await prepared(runtime, request, read)
         try:
+            replies = await submit_in_thread(lambda: submit(runtime, prompt_requests))
             if body.stream:
                 return await stream(_events(runtime.texts, prompt_requests, body.is_list))
             await gather_completions(replies)
@@ -72,11 +76,11 @@ def routes(runtime: Runtime) -> APIRouter:
         return JSONResponse(found if body.is_list else found[0])
 
     @router.post("/concate_and_append_request")
-    async def concatenate(body: ConcatenateBody) -> dict[str, bool]:
+    async def concatenate(body: ConcatenateBody) -> Response:
         """Asked by a frontend that joins branches. It has put their texts behind one another itself
         and sends all of it with its next call; keys and values that were computed at other places
         are of no use there, so nothing is to be done."""
-        return {"success": True}
+        return JSONResponse({"success": True})
 
     return router
 

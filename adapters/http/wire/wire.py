@@ -6,9 +6,9 @@ What values are allowed is checked by the protocol, except where a limit of the 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field
 
 from ....core.api.protocol import InvalidCall
 from ....core.common.suggestions import did_you_mean
@@ -35,6 +35,27 @@ def _nullable(**facts: Any) -> Any:
     return Field(None, json_schema_extra=facts)
 
 
+class _FirstError(FailFast):
+    """Validation of a list ends at its first error: pydantic lists all of them otherwise."""
+
+    __hash__ = object.__hash__  # as members of unions need
+
+
+T = TypeVar("T")
+Items: TypeAlias = Annotated[list[T], _FirstError()]
+
+
+def _only_first_error(given: Any) -> Any:
+    """The first entry that is not a number, alone; pydantic would list all of them."""
+    if isinstance(given, dict):
+        wrong = (it for it in given.items() if type(it[1]) not in (int, float))
+        return dict([first]) if (first := next(wrong, None)) else given
+    return given
+
+
+Numbers: TypeAlias = Annotated[dict[str, float], BeforeValidator(_only_first_error)]
+
+
 class Body(BaseModel):
     """What lies in a request: no text is taken for a number, and no number for true or false, as
     OpenAI's API has it."""
@@ -56,7 +77,7 @@ class StructuredOutputs(Body):
 
     json_: str | dict[str, Any] | bool | None = Field(None, alias="json")
     regex: str | None = None
-    choice: list[str] | None = None
+    choice: Items[str] | None = None
     grammar: str | None = None
     json_object: bool | None = None
 
@@ -72,10 +93,10 @@ class SamplingFields(Body):
     presence_penalty: float | None = _nullable(minimum=-2, maximum=2)
     repetition_penalty: float | None = _nullable(exclusiveMinimum=0, maximum=10)
     seed: int | None = None
-    stop: str | list[str] | None = _nullable(minLength=1, maxItems=16)
-    stop_token_ids: list[int] | None = None
+    stop: str | Items[str] | None = _nullable(minLength=1, maxItems=16)
+    stop_token_ids: Items[int] | None = None
     ignore_eos: bool | None = None
-    json_separators: list[str] | None = None
+    json_separators: Items[str] | None = None
 
 
 class RequestFields(SamplingFields):
@@ -99,17 +120,17 @@ class Generation(RequestFields):
     stream_options: StreamOptions | None = None
     max_tokens: int | None = _nullable(minimum=0)
     n: int | None = _nullable(minimum=1, maximum=32)
-    logit_bias: dict[str, float] | None = None
+    logit_bias: Numbers | None = None
     # beyond OpenAI
     regex: str | None = None
     json_schema: str | dict[str, Any] | bool | None = None
-    choices: list[str] | None = None
+    choices: Items[str] | None = None
     grammar: str | None = None
     ebnf: str | None = None
     structured_outputs: StructuredOutputs | None = None
     guided_json: str | dict[str, Any] | bool | None = None
     guided_regex: str | None = None
-    guided_choice: list[str] | None = None
+    guided_choice: Items[str] | None = None
     guided_grammar: str | None = None
     response_format: dict[str, Any] | None = None
 
@@ -117,7 +138,7 @@ class Generation(RequestFields):
 class CompletionRequest(Generation):
     """POST /v1/completions. prompt: a text, token ids, or a list of either."""
 
-    prompt: str | list[int] | list[str] | list[list[int]]
+    prompt: str | Items[int] | Items[str] | Items[Items[int]]
     echo: bool | None = None
     logprobs: int | None = _nullable(minimum=0, maximum=20)
     suffix: str | None = None
@@ -143,8 +164,8 @@ class ChatMessage(Body):
     """One message. content: a text or a list of parts; may be null beside tool_calls only."""
 
     role: str = Field(json_schema_extra={"enum": list(ROLES)})
-    content: str | list[str | dict[str, Any]] | None = None
-    tool_calls: list[ToolCall] | None = None
+    content: str | Items[str | dict[str, Any]] | None = None
+    tool_calls: Items[ToolCall] | None = None
     tool_call_id: str | None = None
     name: str | None = None
 
@@ -168,11 +189,11 @@ class Tool(Body):
 class ChatRequest(Generation):
     """POST /v1/chat/completions."""
 
-    messages: list[ChatMessage] = Field(json_schema_extra={"minItems": 1})
+    messages: Items[ChatMessage] = Field(json_schema_extra={"minItems": 1})
     max_completion_tokens: int | None = _nullable(minimum=0)
     logprobs: bool | None = None
     top_logprobs: int | None = _nullable(minimum=0, maximum=20)
-    tools: list[Tool] | None = None
+    tools: Items[Tool] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     add_generation_prompt: bool | None = None
@@ -184,8 +205,8 @@ class TokenizeRequest(Body):
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[ChatMessage] | None = None
-    tools: list[Tool] | None = None
+    messages: Items[ChatMessage] | None = None
+    tools: Items[Tool] | None = None
     add_special_tokens: bool | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
@@ -195,4 +216,4 @@ class DetokenizeRequest(Body):
     """POST /detokenize."""
 
     model: str | None = None
-    tokens: list[int]
+    tokens: Items[int]

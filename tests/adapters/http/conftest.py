@@ -42,13 +42,13 @@ class Letters:
     def __init__(self) -> None:
         self.token_bytes = [bytes([value]) for value in range(256)]
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, most: int | None = None) -> list[int]:
         return list(text.encode())
 
     def decode(self, ids: Any) -> str:
         return bytes(ids).decode("utf-8", "replace")
 
-    def encode_prompt(self, prompt: Any) -> list[int]:
+    def encode_prompt(self, prompt: Any, most: int | None = None) -> list[int]:
         return [0]
 
 

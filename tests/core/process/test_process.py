@@ -19,6 +19,7 @@ from forkroot.core.api.protocol import (
     Backend,
     BackendClosed,
     Call,
+    CallTooLarge,
     Choices,
     EngineDied,
     InvalidCall,
@@ -78,6 +79,15 @@ def test_answers_are_those_of_a_runtime_in_this_process(
             assert (first.text, first.ids) == (second.text, second.ids)
             assert first.logprob == pytest.approx(second.logprob, abs=1e-3)
         assert "".join(chunk.text for chunk in here) == "".join(chunk.text for chunk in remote)
+
+
+def test_no_request_waits_for_the_encoding_of_long_texts(backend: ProcessBackend) -> None:
+    options = [f"{'<|image|>' * 220}{number}" for number in range(1000)]
+    reply = backend.submit(ask("The tide ", options=(*options, "<|image|>" * 300)))
+    assert backend.info().counters["calls"] >= 0
+    assert not reply.done()
+    with pytest.raises(CallTooLarge):
+        reply.result(60)
 
 
 def test_it_is_a_backend_and_reports_what_it_runs(backend: ProcessBackend, local: Backend) -> None:

@@ -122,7 +122,7 @@ def test_a_prefix_belongs_to_the_key_that_planted_it(runtime, backend) -> None:
 
     async def go() -> None:
         transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://forkroot") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             mine = (await client.post("/v1/prefixes", json=PLANTED, headers=one)).json()
             pinned = num_pinned(backend)
             yours = (await client.post("/v1/prefixes", json=PLANTED, headers=two)).json()
@@ -146,7 +146,7 @@ def test_a_prefix_is_kept_for_its_time_used_or_not(monkeypatch) -> None:
 
     async def go(app: Any, backend: Any) -> None:
         transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://forkroot") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             (await client.post("/v1/prefixes", json={**PLANTED, "ttl": 1.0})).raise_for_status()
             await asyncio.sleep(0.7)
             assert num_pinned(backend) > 0

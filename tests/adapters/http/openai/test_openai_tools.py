@@ -311,13 +311,13 @@ def test_the_format_is_found_in_what_the_template_says(shown: str, gap: str) -> 
         token_bytes: list[bytes] = []  # noqa: RUF012
         start_ids: tuple[int, ...] = ()
 
-        def encode(self, text: str) -> list[int]:
+        def encode(self, text: str, most: int | None = None) -> list[int]:
             return []
 
         def decode(self, ids: object) -> str:
             return f"Call tools by {shown}."
 
-        def encode_prompt(self, prompt: object) -> list[int]:
+        def encode_prompt(self, prompt: object, most: int | None = None) -> list[int]:
             return []
 
     assert format_of(Template()).gap == gap

@@ -186,7 +186,7 @@ def test_only_a_small_call_is_passed_on_at_once(more: dict[str, Any], is_small: 
     async def main() -> str:
         app = build_app(Runtime(backend, Letters(), ("scripted",)))
         transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             result = await client.post("/v1/chat/completions", json={**CHAT, **more})
             assert result.status_code == 200
         return threading.current_thread().name
