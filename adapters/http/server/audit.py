@@ -12,9 +12,10 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from ....core.api.protocol import InvalidCall
 
@@ -77,7 +78,7 @@ class _AuditFile(WatchedFileHandler):
             self._next_warning = time.monotonic() + _SECONDS_BETWEEN_WARNINGS
             _log.exception("the audit log could not be written")
 
-    def _open(self) -> TextIO:
+    def _open(self) -> TextIOWrapper:
         return open(self.baseFilename, "a", encoding="utf-8", opener=_open_private)
 
 
