@@ -131,8 +131,9 @@ def test_the_table_shows_every_verdict() -> None:
 
 
 def test_the_campaigns_keep_to_their_time() -> None:
-    assert sum(entry.quick for entry in ENTRIES) <= 180
-    assert sum(entry.full for entry in ENTRIES) <= 3600
+    seconds_to_start = 4 * len(ENTRIES)
+    assert sum(entry.quick for entry in ENTRIES) + seconds_to_start <= 180
+    assert sum(entry.full for entry in ENTRIES) + seconds_to_start <= 3600
     assert len(BY_NAME) == len(ENTRIES)
 
 
