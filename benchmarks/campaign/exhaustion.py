@@ -32,9 +32,8 @@ _ROOM = 384 << 20  # bytes of address space that a server may still take
 _DESCRIPTORS, _CONNECTIONS = 80, 200
 _BODIES = 12
 _USES_HOST = """
-import resource, signal, sys
+import resource, sys
 sys.argv[1:2] and resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
-signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 from pathlib import Path
 from forkroot import connect
 from forkroot.core.api.protocol import Call, ForkrootError, Sampling, Text
