@@ -32,6 +32,7 @@ _FEWEST = 5
 _ANSWER_LEN, _ANSWER_LEN_FULL = 300, 100
 _MIN_OPEN = 0.5  # of the calls, when a fault strikes
 _HANG_TIMEOUT = 3.0
+_SECONDS_TO_COME = 20.0  # to the moment of a fault
 _SECONDS_STOPPED = 2.0  # of a stopped server, which nothing can replace
 _DEATHS_OF_A_SERVER = 2  # of its engine: later ones would wait longer before each start
 _OPTIONS = (
@@ -230,7 +231,11 @@ async def _struck(fleet: Fleet, fault: Fault, num: int, chance: random.Random) -
     calls = []
     if fault.moment != "idle":
         calls = [asyncio.create_task(it.ask(m)) for it, m in zip(lines, messages, strict=True)]
-        await _moment(served, fault.moment, lines, chance)
+        if not await _has_come(served, fault.moment, lines, chance):
+            for line in lines:
+                line.close()
+            await asyncio.gather(*calls)
+            return Outcome(fault, num, num, 0.0, 0.0, f"no {fault.moment} to strike at")
     members = family(served.process.pid)
     num_open = sum(not call.done() for call in calls)
     struck = time.perf_counter()
@@ -309,16 +314,21 @@ def _compiles(fleet: Fleet, fault: Fault, body: dict[str, Any]) -> str:
     return "the constraint is not answered in 60 s"
 
 
-async def _moment(served: Served, moment: str, lines: list[Line], chance: random.Random) -> None:
-    """Until streams are where the fault is to strike. Raises TimeoutError."""
-    async with asyncio.timeout(60):
+async def _has_come(served: Served, moment: str, lines: list[Line], chance: random.Random) -> bool:
+    """Wait until streams are where the fault is to strike; whether they came there."""
+
+    def is_here() -> bool:
         if moment == "decode":
-            while not any(line.has_text for line in lines):
-                await asyncio.sleep(0.005)
-        if moment == "compile":
-            while not served.processes(MODULES["compiler"]):
-                await asyncio.sleep(0.02)
+            return any(line.has_text for line in lines)
+        return moment != "compile" or bool(served.processes(MODULES["compiler"]))
+
+    end = time.monotonic() + _SECONDS_TO_COME
+    while not is_here():
+        if time.monotonic() > end:
+            return False
+        await asyncio.sleep(0.01)
     await asyncio.sleep(chance.uniform(0.02, 1.0 if moment == "compile" else 0.2))
+    return True
 
 
 def _stream(index: int, moment: str, answer_len: int, chance: random.Random) -> bytes:
@@ -331,10 +341,8 @@ def _stream(index: int, moment: str, answer_len: int, chance: random.Random) -> 
 
 def slow_schema(chance: random.Random) -> dict[str, Any]:
     """A call whose schema takes a compiler about a second, and that nobody has used."""
-    salt = chance.randrange(10**9)
-    properties = {f"p{i}-{salt}": {"type": "string", "maxLength": 3} for i in range(600)}
-    schema = {"type": "object", "properties": properties, "additionalProperties": False}
-    return {"prompt": "JSON:", "json_schema": schema, "max_tokens": 24, "temperature": 0}
+    words = ["".join(chance.choices("abcdefghijklmnop", k=12)) for _ in range(3000)]
+    return {"prompt": "A:", "json_schema": {"enum": words}, "max_tokens": 40, "temperature": 0}
 
 
 def ends_once(answer: Answer, is_cut_allowed: bool) -> bool:
