@@ -217,6 +217,7 @@ def serve(options: argparse.Namespace) -> int:
     """Serve a model over HTTP until SIGTERM or Ctrl-C; 1 if the engine died before."""
     from .adapters.http.serve import check_address, obeyed_once
     from .adapters.http.serve import serve as serve_http
+    from .adapters.http.server.audit import audited
     from .adapters.http.server.runtime import Limits, Runtime
     from .adapters.http.server.settings import Settings, tokenizer_info
     from .core.model.keys import Keys
@@ -254,7 +255,7 @@ def serve(options: argparse.Namespace) -> int:
         raise InvalidCall("on_engine_death", "restart", "exit, for a model that a plugin loads")
     start = partial(load, options, process=not options.in_process)
     make = partial(RestartingBackend, start) if is_restarted else start
-    with obeyed_once(), closing(make()) as backend:
+    with obeyed_once(), audited(options.audit_log), closing(make()) as backend:
         if not hasattr(backend, "tokenizer"):
             raise InvalidModel(f"the plugin that loads {options.model!r} gives no `tokenizer`")
         runtime = Runtime(backend, backend.tokenizer, names, limits, version=__version__)

@@ -35,6 +35,8 @@ def add_serve_options(parser: argparse.ArgumentParser, models: str) -> None:
     more("--served-name", "NAME", text)
     text = "clients with different keys share the cache; otherwise each has its own"
     parser.add_argument("--share-cache", action="store_true", help=text)
+    text = "append one line of JSON for each request to this file: time, client, route, tokens"
+    parser.add_argument("--audit-log", metavar="FILE", help=text)
     text = f"the maximum number of requests at a time (default {defaults.max_streams})"
     most, num = defaults.max_streams, number(int, 1)
     parser.add_argument("--max-streams", type=num, default=most, metavar="N", help=text)

@@ -45,6 +45,27 @@ def _ticks(pid: int) -> int:
     return sum(map(int, _fields(pid)[11:15]))
 
 
+def command_of(pid: int) -> str:
+    """The command line of a process; empty for one that has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    except OSError:
+        return ""
+
+
+def memory_bytes(pid: int) -> int:
+    """Memory in use by a process and its descendants; shared pages count for each."""
+    return sum(_memory_of(member) for member in family(pid))
+
+
+def _memory_of(pid: int) -> int:
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+    except (OSError, IndexError):
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
 def sleep(pid: int) -> None:
     """Let a family rest: an idle server that polls takes nothing from its neighbours."""
     _signal(pid, signal.SIGSTOP)

@@ -1,1 +1,1 @@
-"""The standalone server against its bars: overhead, streams, isolation, crashes, odd requests."""
+"""The standalone server: what HTTP adds, and servers and clients for other benchmarks."""

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from forkroot.benchmarks.common.processes import cpu_seconds, family
+from forkroot.benchmarks.common.processes import command_of, cpu_seconds, family, memory_bytes
 
 SLOTS = 32_768
 _GAUGE = re.compile(r"^forkroot_(\w+) (\S+)$", re.MULTILINE)
@@ -43,7 +43,15 @@ class Served:
     @property
     def engine(self) -> int:
         """The process id of its engine."""
-        return next(pid for pid in family(self.process.pid) if b"core.child" in _command(pid))
+        return self.processes("core.child")[0]
+
+    def processes(self, module: str) -> list[int]:
+        """The ids of its processes that run this module of the package."""
+        return [pid for pid in family(self.process.pid) if module in command_of(pid)]
+
+    def memory_mb(self) -> float:
+        """Memory of all its processes."""
+        return round(memory_bytes(self.process.pid) / 1e6, 1)
 
     def cpu(self) -> dict[str, float]:
         """Processor seconds so far of the server itself and of its engine."""
@@ -65,9 +73,11 @@ class Served:
         found: list[str] = json.loads(self.process.stdout.readline())
         return found
 
-    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
+    def ask(
+        self, method: str, path: str, body: Any = None, timeout: float = 30.0
+    ) -> tuple[int, bytes]:
         """A plain request, as an admin. Raises OSError where nobody answers."""
-        line = HTTPConnection(*self.address, timeout=30)
+        line = HTTPConnection(*self.address, timeout=timeout)
         headers = {"Content-Type": "application/json"}
         if self.admin_key:
             headers["Authorization"] = f"Bearer {self.admin_key}"
@@ -96,16 +106,21 @@ class Served:
 
 @contextmanager
 def serving(
-    *options: str, is_watched: bool = False, admin_key: str = "", num_slots: int = SLOTS
+    *options: str,
+    is_watched: bool = False,
+    admin_key: str = "",
+    num_slots: int = SLOTS,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Served]:
-    """A server of the embedded model; gone at the end, with its engine."""
+    """A server of the embedded model; gone at the end, with its engine. environment: variables
+    beside those of this process."""
     runs = [str(Path(__file__).parent / "server_watched.py")] if is_watched else ["-m", "forkroot"]
     command = [sys.executable, *runs, "serve", "--port", "0", "--set", f"num_slots={num_slots}"]
     command += ["--admin-key", admin_key] if admin_key else []
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
             [*command, *options],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
@@ -128,14 +143,7 @@ def _end(process: subprocess.Popen[str], members: list[int]) -> None:
     with suppress(subprocess.TimeoutExpired):
         process.wait(10)
     for pid in members:
-        if b"forkroot" in _command(pid) or b"core.child" in _command(pid):
+        if "forkroot" in command_of(pid) or "core.child" in command_of(pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     process.communicate()
-
-
-def _command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""

@@ -138,7 +138,7 @@ def request(path: str, body: Any, headers: Mapping[str, str] | None = None) -> b
     """A POST of JSON; bytes are sent as they are."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     lines = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
-    head = f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     return f"{head}{lines}Content-Length: {len(data)}\r\n\r\n".encode() + data
 
 

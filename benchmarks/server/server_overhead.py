@@ -26,6 +26,7 @@ from statistics import median
 from typing import Any, NamedTuple, Protocol
 
 from forkroot.benchmarks.common.processes import cpu_seconds
+from forkroot.benchmarks.common.report import parser, report
 from forkroot.benchmarks.server.server_child import SLOTS, Served, serving
 from forkroot.benchmarks.server.server_client import CHAT, Answer, Line, request
 from forkroot.core.api.protocol import Backend, Call, Chat, Message, Sampling, Text
@@ -277,3 +278,21 @@ def _ms(seconds: Any) -> float:
 def _cpu(found: list[Round]) -> dict[str, float]:
     num = sum(it.num for it in found)
     return {name: round(sum(it.cpu[name] for it in found) / num * 1000, 3) for name in found[0].cpu}
+
+
+def main() -> None:
+    """Measure and print the row."""
+    options = parser(__doc__)
+    options.add_argument("--rounds", type=int, default=12)
+    options.add_argument("--each", type=int, default=4, help="chats of each client in a round")
+    chosen = options.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    loads = [os.getloadavg()[0]]
+    figures = {"overhead": asyncio.run(measure(chosen.rounds, chosen.each))}
+    loads.append(os.getloadavg()[0])
+    fields = {name: getattr(chosen, name) for name in ("seed", "rounds", "each")}
+    report("server", figures, chosen.out, **fields, load_average=loads)
+
+
+if __name__ == "__main__":
+    main()

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..wire.callwire import PATH
 from ..wire.names import new_name
+from . import audit
 from .browsers import Browsers
 from .errors import Fault, Refused, error_response, fault_of
 from .keys import ADMIN_PATHS, Keys
@@ -162,6 +163,7 @@ class AdmissionMiddleware:
         usage = context.usage
         line = {
             "id": context.id,
+            "client": context.client.name,
             "method": scope["method"],
             "route": context.route,
             "status": status,
@@ -174,6 +176,7 @@ class AdmissionMiddleware:
         if error is not None:
             line["error"] = error
         _log.info("%s", json.dumps(line))
+        audit.note(line)
 
 
 class _ClientDisconnected(Exception):

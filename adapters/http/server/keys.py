@@ -24,10 +24,12 @@ ADMIN_PATHS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A client. namespace: its part of the cache; "" is shared by everybody."""
+    """A client. namespace: its part of the cache; "" is shared by everybody. name: a short hash of
+    its key, for logs; None without a key."""
 
     namespace: str = ""
     is_admin: bool = False
+    name: str | None = None
 
 
 def within(space: str, namespace: str) -> str:
@@ -49,15 +51,22 @@ class Keys:
         given = key.strip().encode() if kind.lower() == "bearer" else b""
         is_admin = sum(hmac.compare_digest(own, given) for own in self._admins) > 0  # all compared
         names = [name for own, name in self._clients.items() if hmac.compare_digest(own, given)]
+        name = name_of(given) if names or is_admin else None
         if path in OPEN_PATHS:
-            return Client(is_admin=is_admin)
+            return Client(is_admin=is_admin, name=name)
         if is_admin:
-            return Client("admin" if self._clients else "", True)
+            return Client("admin" if self._clients else "", True, name)
         if path in ADMIN_PATHS and (self._admins or self._clients):
             raise _refused(403 if names else 401, "an admin key", given)
         if self._clients and not names:
             raise _refused(401, "an API key", given)
-        return Client(names[0] if names else "", not (self._admins or self._clients))
+        is_open = not (self._admins or self._clients)
+        return Client(names[0] if names else "", is_open, name)
+
+
+def name_of(key: bytes) -> str:
+    """The name of a key's holder in logs, from which nobody can find the key."""
+    return hashlib.sha256(b"forkroot client" + key).hexdigest()[:12]
 
 
 def _namespace(key: str, settings: Settings) -> str:

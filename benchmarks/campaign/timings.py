@@ -1,22 +1,25 @@
-"""What the holder of one key can learn of what another has cached: by the count of cached tokens,
-and by the time to the first token.
+"""What the holder of one key can learn of what another has cached or compiled: by the count of
+cached tokens, and by the time to the first token.
 
 A trial: the victim plants a prefix, then the prober sends that one ("other"), or one that
 nobody has ("nobody"), and its own again ("own", which must be distinguishable, or the clock is no
 good). The same on a server whose keys share their cache shows that such trials do find sharing.
-Areas under the curve by ranks: 0.5 is chance; `distance` is the same, or its
-counterpart below 0.5: what a classifier reaches that may guess the direction.
+For constraints, a trial sends a pattern that the victim has used ("other"), one that nobody has
+("nobody"), and its own again ("own"). Areas under the curve by ranks: 0.5 is chance.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
+import time
 from statistics import median
 from typing import Any
 
 from forkroot.adapters.http.server.keys import Keys
 from forkroot.adapters.http.server.settings import Settings
+from forkroot.benchmarks.campaign.verdict import Bars, Plan, Verdict
 from forkroot.benchmarks.server.server_child import serving
 from forkroot.benchmarks.server.server_client import COMPLETION, GENERATE, Line, request
 
@@ -24,6 +27,11 @@ PREFIX_LEN = 192
 KEYS = ("victim-key", "prober-key")
 _FIRST_TOKEN, _LAST_TOKEN = 300, 4000
 _KNOWN_LEN = 8  # tokens of a planted prefix that are remembered: no two share so many
+_MARGIN = 0.05  # of an area around 0.5
+_TRIALS = 1000  # of the full campaign; with fewer the margin grows by chance
+_DEVIATIONS = 2.6  # of such an area that chance explains, with fewer trials
+_FEWEST = 20
+_OWN_AREA = 0.2  # at most, of one's own against nobody's: else the clock is no good
 
 
 class Holder:
@@ -43,7 +51,7 @@ class Holder:
         options = {"stream": True, "stream_options": {"include_usage": True}}
         body = {"prompt": ids, "max_tokens": 1, "ignore_eos": True, "temperature": 0, **options}
         answer = await self._line.ask(request(COMPLETION, {**body, **more}, self._headers))
-        if answer.finish != "length" or answer.first is None:
+        if answer.finish is None or answer.first is None:
             raise RuntimeError(f"a probe failed: {answer.status} {answer.body[-500:]!r}")
         usage = next(it["usage"] for it in reversed(answer.events) if it.get("usage"))
         self._count(kind, ids, usage["prompt_tokens_details"]["cached_tokens"])
@@ -64,26 +72,67 @@ class Holder:
         self._planted.update(starts[:_KNOWN_LEN] if kind != "own" else ())
 
 
-async def measure(probes: int, seed: int) -> dict[str, Any]:
-    """So many probes of a server as it is, and a tenth on one whose keys share."""
-    return {
-        "apart": await _probed(probes, seed),
-        "shared": await _probed(max(10, probes // 10), seed, "--share-cache"),
-    }
+def run(plan: Plan) -> Verdict:
+    """Trials of prefixes and constraints on a server as it is; fewer, for the counts, on one whose
+    keys share their cache."""
+    return asyncio.run(_trials(plan))
 
 
-async def _probed(probes: int, seed: int, *options: str) -> dict[str, Any]:
-    chance = random.Random(seed)
+async def _trials(plan: Plan) -> Verdict:
+    bars, chance = Bars(), random.Random(plan.seed)
+    end = time.monotonic() + plan.seconds
     keys = [word for key in KEYS for word in ("--api-key", key)]
-    with serving(*keys, *options, admin_key="admin-key") as served:
+    with serving(*keys, admin_key="admin-key") as served:
         victim, prober = [Holder(await Line.to(served.address), key) for key in KEYS]
-        for _ in range(20):
-            await _trial(victim, prober, chance)
+        trials = {"prefix": _trial, "constraint": _constraint_trial}
+        for trial in trials.values():
+            for _ in range(5):
+                await trial(victim, prober, chance)
         prober.firsts.clear()
-        for _ in range(probes):
-            await _trial(victim, prober, chance)
-        spaces = await _other_routes(victim, prober, chance, max(5, probes // 20))
-    return {"probes": probes, **_figures(prober), "other_doors_cached": spaces}
+        num = 0
+        while num < _FEWEST or (num < _TRIALS and (plan.is_full or time.monotonic() < end)):
+            for trial in trials.values():
+                await trial(victim, prober, chance)
+            num += 1
+        found = await _other_routes(victim, prober, chance, max(5, num // 20))
+    bars.note(trials=num)
+    bars.equal("cached_tokens_of_the_other", max(prober.cached["other"]), 0)
+    bars.equal("cached_tokens_on_other_routes", max(found.values()), 0)
+    bars.at_least("own_cached_tokens", min(prober.cached["own"]), PREFIX_LEN - 1)
+    for kind in ("", "constraint "):
+        _judge(bars, prober, kind, num)
+    return bars.verdict("timings")
+
+
+def _judge(bars: Bars, prober: Holder, kind: str, num: int) -> None:
+    """The bars of one kind of trial."""
+    other, nobody, own = (prober.firsts[kind + it] for it in ("other", "nobody", "own"))
+    name = (kind or "prefix ").strip()
+    error = _standard_error(num, num)
+    margin = _MARGIN if num >= _TRIALS else _MARGIN + _DEVIATIONS * error
+    area = auc(other, nobody)
+    bars.note(**{f"{name}_first_ms": [_median_ms(it) for it in (other, nobody, own)]})
+    bars.note(**{f"{name}_auc": round(area, 4), f"{name}_standard_error": round(error, 4)})
+    bars.at_most(f"{name}_auc_from_chance", round(abs(area - 0.5), 4), round(margin, 4))
+    bars.at_most(f"{name}_auc_of_own", round(auc(own, nobody), 4), _OWN_AREA)
+
+
+async def _constraint_trial(victim: Holder, prober: Holder, chance: random.Random) -> None:
+    kinds = ["other", "nobody"]
+    chance.shuffle(kinds)
+    for kind in kinds:
+        compiled = _pattern(chance)
+        await victim.ask("plant", _prefix(chance), **compiled)
+        probed = compiled if kind == "other" else _pattern(chance)
+        await prober.ask(f"constraint {kind}", _prefix(chance), **probed)
+        await victim.ask("plant", _prefix(chance), **_pattern(chance))
+        await prober.ask("constraint own", _prefix(chance), **probed)
+
+
+def _pattern(chance: random.Random) -> dict[str, Any]:
+    """A pattern that takes some milliseconds to compile, and that nobody else has."""
+    words = ["".join(chance.choices("abcdefghijklmnop", k=12)) for _ in range(40)]
+    return {"regex": f"({'|'.join(words)})[0-9]{{3}}", "max_tokens": 20}
 
 
 async def _trial(victim: Holder, prober: Holder, chance: random.Random) -> None:
@@ -119,35 +168,19 @@ def _prefix(chance: random.Random) -> list[int]:
     return [chance.randrange(_FIRST_TOKEN, _LAST_TOKEN) for _ in range(PREFIX_LEN)]
 
 
-def _figures(prober: Holder) -> dict[str, Any]:
-    other, nobody, own = (prober.firsts[kind] for kind in ("other", "nobody", "own"))
-    return {
-        "cached_tokens_of_the_other": max(prober.cached["other"]),
-        "probes_with_cached_tokens": sum(count > 0 for count in prober.cached["other"]),
-        "cached_tokens_of_nobody": max(prober.cached["nobody"]),
-        "own_cached_tokens": min(prober.cached["own"]),
-        "first_ms": {kind: _median_ms(prober.firsts[kind]) for kind in ("other", "nobody", "own")},
-        "auc_other_against_nobody": _auc(other, nobody),
-        "auc_own_against_nobody": _auc(own, nobody),
-    }
-
-
 def _median_ms(seconds: list[float]) -> float:
     return round(median(seconds) * 1000, 3)
 
 
-def _auc(ones: list[float], others: list[float]) -> dict[str, float]:
-    """The chance that one of `ones` takes longer than one of `others`, ties counted by half; and
-    the standard error that it has where there is no difference."""
-    ranks = _ranks([*ones, *others])
+def auc(ones: list[float], others: list[float]) -> float:
+    """The chance that one of `ones` is larger than one of `others`, ties counted by half."""
     num, rest = len(ones), len(others)
-    area = (sum(ranks[:num]) - num * (num + 1) / 2) / (num * rest)
-    error = ((num + rest + 1) / (12 * num * rest)) ** 0.5
-    return {
-        "auc": round(area, 4),
-        "distance": round(max(area, 1 - area), 4),
-        "standard_error": round(error, 4),
-    }
+    return (sum(_ranks([*ones, *others])[:num]) - num * (num + 1) / 2) / (num * rest)
+
+
+def _standard_error(num: int, rest: int) -> float:
+    """Of such an area where there is no difference."""
+    return ((num + rest + 1) / (12 * num * rest)) ** 0.5
 
 
 def _ranks(values: list[float]) -> list[float]:

@@ -1,5 +1,5 @@
 """Made-up requests to every route: schemathesis over the server's own OpenAPI description, and
-legal bodies with odd values (`server_legal`) over open connections.
+legal bodies with odd values (`legal`) over open connections.
 
 None may be answered by 5xx or not at all, each legal one must be answered by 200 to its end, and
 after all of them the engine must still write. Needs `pip install schemathesis`, best in an
@@ -13,20 +13,22 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from forkroot.benchmarks.campaign.legal import PATHS, RESPONSE, legal
+from forkroot.benchmarks.campaign.verdict import Bars, Plan, Skipped, Verdict
 from forkroot.benchmarks.server.server_child import Served, serving
 from forkroot.benchmarks.server.server_client import Answer, Line, request
-from forkroot.benchmarks.server.server_legal import PATHS, RESPONSE, legal
 
 AT_ONCE = 16
 _CASES = re.compile(r"(\d+) generated")
-_SECONDS_TO_END = 300
 _EVERYTHING = ("--phases", "coverage,fuzzing")
 _SOUND = ("--phases", "fuzzing", "--mode", "positive", *(f"--include-path={it}" for it in PATHS))
 _MAX_SECONDS = 60.0  # for one answer: what takes longer hangs
@@ -35,28 +37,49 @@ _ENDS = (b"data: [DONE]\n\n",)
 _RESPONSE_ENDS = (b"event: response.completed\n", b"event: response.incomplete\n")
 
 
-def measure(tool: str, seconds: int, seed: int) -> dict[str, Any]:
-    """So many seconds of made-up requests, half of them to every route and broken in every way,
-    half to those of generation and sound; then a fifth as many of legal ones. tool: the path of
-    schemathesis' command `st`."""
+def run(plan: Plan) -> Verdict:
+    """Made-up requests for three quarters of the time, half of them to every route and broken in
+    every way, half to those of generation and sound; then legal ones. Raises Skipped without
+    schemathesis."""
+    tool = _tool()
+    bars = Bars()
     with serving() as served, tempfile.TemporaryDirectory() as folder:
+        seconds = max(2, int(plan.seconds * 3 / 8))
         runs = [
             subprocess.run(
-                [*_command(tool, served.url, seconds // 2, seed), *how],
+                [*_command(tool, served.url, seconds, plan.seed), *how],
                 cwd=folder,
-                env=_environment(),
+                env=_environment(Path(folder)),
                 capture_output=True,
                 text=True,
-                timeout=seconds + _SECONDS_TO_END,
+                timeout=plan.bound,
             )
             for how in (_EVERYTHING, _SOUND)
         ]
-        cases = [int(found[-1]) for run in runs if (found := _CASES.findall(run.stdout))]
-        made_up = {"seconds": seconds, "tool_exit_codes": [run.returncode for run in runs]}
-        made_up |= {"cases": sum(cases), **_answered(served), **_rest(served)}
-    with serving() as served:
-        odd = asyncio.run(_legal(served, max(10, seconds // 5), seed))
-        return {"made_up": made_up, "legal": {**odd, **_rest(served)}}
+        cases = [int(found[-1]) for it in runs if (found := _CASES.findall(it.stdout))]
+        bars.note(cases=sum(cases), **_answered(served))
+        bars.at_least("cases", sum(cases), 1)
+        bars.equal("tool_exit_codes", [it.returncode for it in runs], [0, 0])
+        bars.equal("routes_with_5xx", bars.figures["routes_with_5xx"], [])
+        _rest(served, bars)
+        found = asyncio.run(_legal(served, max(2, plan.seconds / 4), plan.seed))
+        bars.note(legal=found["requests"], legal_statuses=found["statuses_by_route"])
+        bars.equal("legal_not_answered_well", found["the_first_of_them"], [])
+        _rest(served, bars)
+    return bars.verdict("openapi")
+
+
+def _tool() -> str:
+    """schemathesis' command: the variable SCHEMATHESIS, or where it is installed."""
+    beside = Path(sys.executable).parent / "schemathesis"
+    found = os.environ.get("SCHEMATHESIS") or shutil.which("schemathesis")
+    if found is None and beside.exists():
+        found = str(beside)
+    if found is None:
+        raise Skipped(
+            "needs schemathesis: `pip install schemathesis`, or its command in SCHEMATHESIS"
+        )
+    return found
 
 
 def _command(tool: str, url: str, seconds: int, seed: int) -> list[str]:
@@ -65,11 +88,12 @@ def _command(tool: str, url: str, seconds: int, seed: int) -> list[str]:
     return [tool, "run", f"{url}/openapi.json", *timing, "--checks", "not_a_server_error", *how]
 
 
-def _environment() -> dict[str, str]:
-    """This one's, with `server_fuzz_hooks` to be found."""
-    checkout = Path(__file__).parents[2] / ".ci" / "typed"
-    hooks = "forkroot.benchmarks.server.server_fuzz_hooks"
-    return {**os.environ, "PYTHONPATH": str(checkout), "SCHEMATHESIS_HOOKS": hooks}
+def _environment(folder: Path) -> dict[str, str]:
+    """This one's, with `openapi_hooks` to be found in this folder: schemathesis may be installed
+    where forkroot is not."""
+    for name in ("openapi_hooks", "legal"):
+        shutil.copy(Path(__file__).with_name(f"{name}.py"), folder)
+    return {**os.environ, "PYTHONPATH": str(folder), "SCHEMATHESIS_HOOKS": "openapi_hooks"}
 
 
 def _answered(served: Served) -> dict[str, Any]:
@@ -94,15 +118,13 @@ def _answered(served: Served) -> dict[str, Any]:
     }
 
 
-def _rest(served: Served) -> dict[str, Any]:
-    """Whether it still writes, and what is at work without requests."""
-    status, _ = served.ask("GET", "/health_generate")
-    found = served.metrics()
-    names = ("requests_open", "calls_open", "running", "waiting")
-    return {"health_generate": status, "at_work_after": {name: found[name] for name in names}}
+def _rest(served: Served, bars: Bars) -> None:
+    """Whether it still writes, and has nothing at work without requests."""
+    bars.equal("health_generate", served.ask("GET", "/health_generate")[0], 200)
+    bars.at_most("quiet_after_s", served.quiet_after(), 10.0)
 
 
-async def _legal(served: Served, seconds: int, seed: int) -> dict[str, Any]:
+async def _legal(served: Served, seconds: float, seed: int) -> dict[str, Any]:
     """Legal bodies, several at a time. Those that were not answered well are reported."""
     chance = random.Random(seed)
     statuses: dict[str, Counter[str]] = {path: Counter() for path in PATHS}
@@ -122,7 +144,7 @@ async def _legal(served: Served, seconds: int, seed: int) -> dict[str, Any]:
                 line = await Line.to(served.address)
                 continue
             statuses[path][str(answer.status)] += 1
-            if not _is_well(path, body, answer):
+            if not is_well(path, body, answer):
                 body_end = answer.body[-300:].decode("utf-8", "replace")
                 unwell.append({"path": path, "body": body, "told": body_end})
         line.close()
@@ -138,7 +160,7 @@ async def _legal(served: Served, seconds: int, seed: int) -> dict[str, Any]:
     }
 
 
-def _is_well(path: str, body: dict[str, Any], answer: Answer) -> bool:
+def is_well(path: str, body: dict[str, Any], answer: Answer) -> bool:
     """Whether it was answered by 200 and to its end, without an error on the way."""
     if answer.status != 200 or not answer.is_whole or b'"error":{' in answer.body:
         return False

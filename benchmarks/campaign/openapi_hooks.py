@@ -1,4 +1,5 @@
-"""Loaded by schemathesis: most of its bodies for the routes of generation are legal ones.
+"""Loaded by schemathesis, which may have an environment without forkroot, beside a copy of `legal`:
+most of its bodies for the routes of generation are legal ones.
 
 Made-up bodies alone seldom reach an engine: of forty optional fields some two contradict.
 """
@@ -10,8 +11,7 @@ from typing import Any
 
 import schemathesis
 from hypothesis import strategies
-
-from forkroot.benchmarks.server.server_legal import PATHS, legal
+from legal import PATHS, legal
 
 
 @schemathesis.hook

@@ -1,6 +1,7 @@
-"""Many streams at once, of which a third are dropped midway and a tenth are not requests at all.
+"""Storms of streams, of which a third are closed at random moments and a tenth are not requests.
 
-What is left must be whole, and equal to the same request alone; and nothing may stay behind.
+What is left must be whole, and equal to the same request alone; and nothing may stay behind: no
+call, no slot, no task, no socket.
 """
 
 from __future__ import annotations
@@ -11,21 +12,27 @@ import time
 from collections import Counter
 from typing import Any, NamedTuple
 
+from forkroot.benchmarks.campaign.verdict import Bars, Plan, Verdict
 from forkroot.benchmarks.server.server_child import QUIET, Served, serving
 from forkroot.benchmarks.server.server_client import CHAT, COMPLETION, Answer, Line, request
 
 LENGTHS = (8, 24, 40)
 _MOST_READS = 12  # pieces after which a client goes
+_LATEST = 1.5  # seconds after which one goes that has read less
+_STREAMS, _FULL_STREAMS = 60, 500
+_MOST_STORMS = 100
 PATTERN = r"[a-z]{3,8}( [a-z]{2,8}){2,5}\."
 _JSON = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
 
 class Planned(NamedTuple):
-    """One of the streams. kind: "whole", "dropped" or "malformed"; reads: then it hangs up."""
+    """One of the streams. kind: "whole", "dropped" or "malformed"; reads, seconds: then it is
+    closed, whichever comes first."""
 
     kind: str
     message: bytes
     reads: int | None = None
+    seconds: float | None = None
 
 
 def plan(num: int, seed: int) -> list[Planned]:
@@ -40,7 +47,8 @@ def plan(num: int, seed: int) -> list[Planned]:
 def _planned(kind: str, index: int, chance: random.Random) -> Planned:
     match kind:
         case "dropped":
-            return Planned(kind, _long(index), chance.randint(1, _MOST_READS))
+            latest = chance.random() ** 2 * _LATEST
+            return Planned(kind, _long(index), chance.randint(1, _MOST_READS), latest)
         case "malformed":
             return Planned(kind, _malformed(index, chance))
     return Planned(kind, _good(index, chance))
@@ -91,47 +99,73 @@ def _malformed(index: int, chance: random.Random) -> bytes:
     return request(CHAT, wrong[number])
 
 
-async def measure(num: int, seed: int) -> dict[str, Any]:
-    """All streams alone, then together; the server's rest before and after."""
+class Storm(NamedTuple):
+    """What became of one storm."""
+
+    streams: int
+    whole: int
+    complete: int
+    equal_to_alone: int
+    dropped_midway: int
+    malformed: int
+    malformed_4xx: int
+
+
+def run(plan: Plan) -> Verdict:
+    """Storms on one server until the time is over."""
+    return asyncio.run(_storms(plan))
+
+
+async def _storms(plan: Plan) -> Verdict:
+    bars, end, storms = Bars(), time.monotonic() + plan.seconds, list[Storm]()
+    num = _FULL_STREAMS if plan.is_full else _STREAMS
+    with serving("--set", "dtype=float32", is_watched=True) as served:
+        await _storm(served, num // 4, plan.seed - 1)
+        before = _rest(served)
+        while not storms or (time.monotonic() < end and len(storms) < _MOST_STORMS):
+            storms.append(await _storm(served, num, plan.seed + len(storms)))
+        bars.at_most("quiet_after_s", served.quiet_after(), 10.0)
+        await asyncio.sleep(0.3)
+        after = _rest(served)
+        bars.equal("health", served.ask("GET", "/health")[0], 200)
+    total = Storm(*(sum(counts) for counts in zip(*storms, strict=True)))
+    bars.note(storms=len(storms), **total._asdict())
+    bars.equal("complete", total.complete, total.whole)
+    bars.equal("equal_to_alone", total.equal_to_alone, total.whole)
+    bars.equal("malformed_4xx", total.malformed_4xx, total.malformed)
+    bars.at_least("dropped_midway", total.dropped_midway, 1)
+    bars.equal("slots_neither_free_nor_cached", after["slots_neither_free_nor_cached"], 0)
+    bars.equal("tasks_left", dict(Counter(after["tasks"]) - Counter(before["tasks"])), {})
+    bars.at_most("sockets_left", after["sockets"] - before["sockets"], 1)
+    return bars.verdict("aborts")
+
+
+async def _storm(served: Served, num: int, seed: int) -> Storm:
+    """Those that are to be whole alone, then all together on an empty cache."""
     planned = plan(num, seed)
     whole = [index for index, it in enumerate(planned) if it.kind == "whole"]
-    with serving("--set", "dtype=float32", is_watched=True) as served:
-        await _sent(served, planned[whole[0]])
-        before = _rest(served)
-        alone = {index: await _sent(served, planned[index]) for index in whole}
-        served.ask("POST", "/flush_cache")
-        start = time.perf_counter()
-        answers = await asyncio.gather(*(_sent(served, it) for it in planned))
-        seconds = time.perf_counter() - start
-        quiet_after = served.quiet_after()
-        await asyncio.sleep(0.2)
-        after, health = _rest(served), served.ask("GET", "/health")[0]
-    groups = {
+    alone = {index: await _sent(served, planned[index]) for index in whole}
+    served.ask("POST", "/flush_cache")
+    answers = await asyncio.gather(*(_sent(served, it) for it in planned))
+    by_kind = {
         kind: [answers[i] for i, it in enumerate(planned) if it.kind == kind]
-        for kind in ("whole", "dropped", "malformed")
+        for kind in ("dropped", "malformed")
     }
-    return {
-        "streams": num,
-        "seconds": round(seconds, 2),
-        "whole": len(whole),
-        "complete": sum(answers[index].finish is not None for index in whole),
-        "equal_to_solo": sum(_content(answers[it]) == _content(alone[it]) for it in whole),
-        "without_text": sum(not answers[index].text for index in whole),
-        "solo_complete": sum(alone[index].finish is not None for index in whole),
-        "dropped": len(groups["dropped"]),
-        "dropped_midway": sum(not it.is_whole and it.status == 200 for it in groups["dropped"]),
-        "malformed": len(groups["malformed"]),
-        "malformed_4xx": sum(400 <= it.status < 500 for it in groups["malformed"]),
-        "malformed_statuses": _counted(groups["malformed"]),
-        "quiet_after_s": quiet_after,
-        "health": health,
-        "before": before,
-        "after": after,
-    }
+    return Storm(
+        num,
+        len(whole),
+        sum(answers[index].finish is not None for index in whole),
+        sum(_content(answers[index]) == _content(alone[index]) for index in whole),
+        sum(not it.is_whole for it in by_kind["dropped"]),
+        len(by_kind["malformed"]),
+        sum(400 <= it.status < 500 for it in by_kind["malformed"]),
+    )
 
 
 async def _sent(served: Served, planned: Planned) -> Answer:
     line = await Line.to(served.address)
+    if planned.seconds is not None:
+        asyncio.get_running_loop().call_later(planned.seconds, line.close)
     try:
         return await line.ask(planned.message, planned.reads)
     finally:
@@ -140,10 +174,6 @@ async def _sent(served: Served, planned: Planned) -> Answer:
 
 def _content(answer: Answer) -> tuple[str, str | None]:
     return answer.text, answer.finish
-
-
-def _counted(answers: list[Answer]) -> dict[str, int]:
-    return {str(key): count for key, count in sorted(Counter(it.status for it in answers).items())}
 
 
 def _rest(served: Served) -> dict[str, Any]:

@@ -1,0 +1,220 @@
+"""A mixed load, as long as wanted: what is answered is checked, and what is held is watched.
+
+Clients send constrained calls (each answer is checked against its constraint), legal bodies at
+their edges, forks with hints, broken bodies, and streams that they close. Afterwards no slot may be
+held; the memory of all the server's processes is sampled, and its slope after a warm-up has a bar.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+import time
+from collections import Counter
+from collections.abc import Callable
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from forkroot.benchmarks.campaign.legal import CHAT, COMPLETION, GENERATE, PATHS, legal
+from forkroot.benchmarks.campaign.malformed import wrong_bodies
+from forkroot.benchmarks.campaign.openapi import is_well
+from forkroot.benchmarks.campaign.verdict import Bars, Plan, Verdict
+from forkroot.benchmarks.server.server_child import Served, serving
+from forkroot.benchmarks.server.server_client import Answer, Line, request
+
+CLIENTS = 12
+MAX_SLOPE = 1.0  # MB an hour after the warm-up
+MAX_GROWTH = 24.0  # MB over the last half of a run that is too short for a slope
+_SECONDS_FOR_A_SLOPE = 1800.0
+_SECONDS_TO_ANSWER = 60.0
+_BRANCHES = 6
+_SLOTS = 8192  # few: all of the pool is soon in use, and memory grows no more for it
+_KINDS = ("constrained",) * 4 + ("legal",) * 3 + ("fork", "wrong", "dropped")
+
+
+class Constrained(NamedTuple):
+    """A constrained call and the check of its text."""
+
+    path: str
+    body: dict[str, Any]
+    is_valid: Callable[[str], bool]
+
+
+class Soak:
+    """The clients of one server, and what they found."""
+
+    def __init__(self, served: Served, seed: int) -> None:
+        self._served = served
+        self._chance = random.Random(seed)
+        self._number = 0
+        self.counts: Counter[str] = Counter()
+        self.faults: list[str] = []
+        self.memory: list[tuple[float, float]] = []  # (seconds, MB)
+
+    async def run(self, seconds: float) -> None:
+        """All clients until the time is over."""
+        end = time.monotonic() + seconds
+        watch = asyncio.create_task(self._watch())
+        await asyncio.gather(*(self._client(end) for _ in range(CLIENTS)))
+        watch.cancel()
+
+    async def _watch(self) -> None:
+        while True:
+            mb = await asyncio.to_thread(self._served.memory_mb)
+            self.memory.append((time.monotonic(), mb))
+            await asyncio.sleep(0.5)
+
+    async def _client(self, end: float) -> None:
+        while time.monotonic() < end:
+            kind = self._chance.choice(_KINDS)
+            self._number += 1
+            try:
+                await getattr(self, f"_{kind}")(self._number)
+            except (TimeoutError, ConnectionError, ValueError, LookupError) as error:
+                self.faults.append(f"{kind}: {error!r}")
+            self.counts[kind] += 1
+
+    async def _ask(self, path: str, body: Any, most_reads: int | None = None) -> Answer:
+        line = await Line.to(self._served.address)
+        try:
+            return await asyncio.wait_for(
+                line.ask(request(path, body), most_reads), _SECONDS_TO_ANSWER
+            )
+        finally:
+            line.close()
+
+    async def _constrained(self, number: int) -> None:
+        call = constrained(number, self._chance)
+        answer = await self._ask(call.path, call.body)
+        text, finish = _text(call.path, answer)
+        if finish == "length":
+            self.counts["constrained, ended by length"] += 1
+        elif not call.is_valid(text):
+            self.faults.append(f"invalid: {text[:100]!r} for {call.body}")
+
+    async def _legal(self, number: int) -> None:
+        path = self._chance.choice(PATHS)
+        body = legal(path, self._chance)
+        answer = await self._ask(path, body)
+        if not is_well(path, body, answer):
+            self.faults.append(f"legal: {answer.status} {answer.body[-200:]!r} for {body}")
+
+    async def _wrong(self, number: int) -> None:
+        path = self._chance.choice(PATHS)
+        body = self._chance.choice(wrong_bodies(path))
+        answer = await self._ask(path, body)
+        if not 400 <= answer.status < 500:
+            self.faults.append(f"wrong: {answer.status} for {str(body)[:200]}")
+
+    async def _dropped(self, number: int) -> None:
+        messages = [{"role": "user", "content": f"Tell all of {number}"}]
+        body = {"messages": messages, "stream": True, "max_tokens": 400, "ignore_eos": True}
+        await self._ask(CHAT, body, self._chance.randint(1, 6))
+
+    async def _fork(self, number: int) -> None:
+        """Branches of one root: equal ones are answered alike."""
+        prefix = f"Number {number} is told of in a long and shared text, and then "
+        hint = {"version": 1, "root": f"root {number}", "branches": _BRANCHES}
+        body = {"max_tokens": 8, "temperature": 0, "forkroot": hint}
+        ends = [f"{i % 3}:" for i in range(_BRANCHES)]
+        answers = await asyncio.gather(
+            *(self._ask(COMPLETION, {**body, "prompt": prefix + end}) for end in ends)
+        )
+        texts = [_text(COMPLETION, answer)[0] for answer in answers]
+        if texts[:3] != texts[3:]:
+            self.faults.append(f"fork: equal branches differ: {texts}")
+
+
+def constrained(number: int, chance: random.Random) -> Constrained:
+    """A call whose answer can be checked; `number` makes its constraint differ from others'."""
+    low = chance.randint(1, 9)
+    values = [f"value {number}", number, None, 1.5]
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {f"n{number % 50}": {"type": "integer"}, "kind": {"enum": ["a", "b"]}},
+        "required": ["kind", f"n{number % 50}"],
+        "additionalProperties": False,
+    }
+    pattern = rf"[a-z]{{{low},{low + 5}}}-{number % 1000}"
+    choices = [f"choice {number}", f"{number} choice", "é"]
+    kinds: tuple[tuple[dict[str, Any], Callable[[str], bool]], ...] = (
+        ({"regex": pattern}, lambda text: re.fullmatch(pattern, text) is not None),
+        ({"choices": choices}, lambda text: text in choices),
+        ({"json_schema": {"enum": values}}, lambda text: json.loads(text) in values),
+        ({"json_schema": schema}, lambda text: _is_of_schema(json.loads(text), schema)),
+        ({"grammar": 'start: "<" /[0-9]{1,5}/ ">"'}, lambda text: _is_number(text)),
+    )
+    fields, is_valid = chance.choice(kinds)
+    temperature = chance.choice((0, 1.0))
+    path = chance.choice((CHAT, COMPLETION, GENERATE))
+    if path == GENERATE and ("regex" in fields or "json_schema" in fields):
+        fields = {name: it if name == "regex" else json.dumps(it) for name, it in fields.items()}
+        sampling = {**fields, "max_new_tokens": 100, "temperature": temperature}
+        return Constrained(path, {"text": "Answer:", "sampling_params": sampling}, is_valid)
+    common = {**fields, "max_tokens": 100, "temperature": temperature}
+    if path == COMPLETION:
+        return Constrained(path, {"prompt": "Answer:", **common}, is_valid)
+    messages = [{"role": "user", "content": f"Answer {number}"}]
+    return Constrained(CHAT, {"messages": messages, **common}, is_valid)
+
+
+def run(plan: Plan) -> Verdict:
+    """All clients for the time of the plan."""
+    bars = Bars()
+    with serving(num_slots=_SLOTS) as served:
+        soak = Soak(served, plan.seed)
+        asyncio.run(soak.run(plan.seconds))
+        bars.note(requests=sum(soak.counts.values()), kinds=dict(soak.counts))
+        bars.equal("faults", soak.faults[:3], [])
+        bars.note(num_faults=len(soak.faults))
+        bars.at_most("quiet_after_s", served.quiet_after(), 10.0)
+        found = served.metrics()
+        leaked = found["slots"] - found["free_slots"] - found["cached_slots"]
+        bars.equal("slots_leaked", int(leaked), 0)
+    _judge_memory(bars, soak.memory, plan.seconds)
+    return bars.verdict("soak")
+
+
+def _judge_memory(bars: Bars, memory: list[tuple[float, float]], seconds: float) -> None:
+    """The slope over the second half of a long run; the growth over that of a short one."""
+    late = memory[len(memory) // 2 :]
+    times, values = np.array(late).T
+    slope = float(np.polyfit(times - times[0], values, 1)[0]) * 3600
+    quarter = max(1, len(late) // 2)
+    growth = median(mb for _, mb in late[-quarter:]) - median(mb for _, mb in late[:quarter])
+    bars.note(memory_mb=[memory[0][1], late[0][1], memory[-1][1]])
+    if seconds >= _SECONDS_FOR_A_SLOPE:
+        bars.at_most("memory_mb_per_hour", round(slope, 2), MAX_SLOPE)
+    else:
+        bars.note(memory_mb_per_hour=round(slope, 1))
+        bars.at_most("memory_growth_mb", round(growth, 1), MAX_GROWTH)
+
+
+def _text(path: str, answer: Answer) -> tuple[str, str]:
+    """The text of an answer, and why it ended. Raises ValueError for an error."""
+    if answer.status != 200:
+        raise ValueError(f"{answer.status} {answer.body[-200:]!r}")
+    body = json.loads(answer.body)
+    if path == GENERATE:
+        return body["text"], body["meta_info"]["finish_reason"]["type"]
+    (choice,) = body["choices"]
+    return choice["message"]["content"] if path == CHAT else choice["text"], choice["finish_reason"]
+
+
+def _is_of_schema(value: Any, schema: dict[str, Any]) -> bool:
+    names = set(schema["properties"])
+    (number,) = names - {"kind"}
+    return (
+        isinstance(value, dict)
+        and set(value) == names
+        and type(value[number]) is int
+        and value["kind"] in ("a", "b")
+    )
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch("<[0-9]{1,5}>", text) is not None
