@@ -47,13 +47,13 @@ def batch_killed(seed: int, items: int, kills: int, model: str = SCRIPTED) -> di
         for it in (folder, alone):
             it.mkdir()
         _Process(alone, items, items, model).join()
-        done, begun_again = set[int](), 0
+        done, started_again = set[int](), 0
         for left in range(kills, -1, -1):
             num_left = items - len(done)
             limit = rng.randint(1, max(1, 2 * num_left // (left + 1) - 1)) if left else items
             process = _Process(folder, items, min(limit, num_left - 1) if left else items, model)
             process.kill(rng.random() * 0.02) if left else process.join()
-            begun_again += len(done & set(process.begun()))
+            started_again += len(done & set(process.started()))
             done = set(_answered(folder))
         found, expected = _answers(folder), _answers(alone)
         return {
@@ -63,7 +63,7 @@ def batch_killed(seed: int, items: int, kills: int, model: str = SCRIPTED) -> di
             "answered": len(found),
             "wrong": sum(found.get(item) != answer for item, answer in expected.items()),
             "answered_twice": sum(n > 1 for n in Counter(_answered(folder)).values()),
-            "asked_after_answer": begun_again,
+            "asked_after_answer": started_again,
             "asked": sum(len(path.read_text().split()) for path in folder.glob("asked.*")),
         }
 
@@ -79,7 +79,7 @@ class _Process:
         options = ["--items", str(items), "--limit", str(limit), "--model", model]
         self._popen = subprocess.Popen(command + options)
 
-    def begun(self) -> list[int]:
+    def started(self) -> list[int]:
         """The items that it has asked for."""
         return [int(line) for line in self._log.read_text().split()]
 
