@@ -19,13 +19,14 @@ from weakref import WeakValueDictionary
 
 from ..core.api.config import EngineConfig
 from ..core.api.files import CONFIG_BYTES, read_object
-from ..core.api.keywords import ENGINE_SETTINGS, KeywordOwner, suggestion_for
+from ..core.api.keywords import ENGINE_SETTINGS, OF_CONNECT, KeywordOwner, suggestion_for
 from ..core.api.owner import NonCopyable
 from ..core.api.protocol import (
     Backend,
     BackendClosed,
     BackendInfo,
     Call,
+    EngineDied,
     ForkrootError,
     InvalidCall,
     InvalidModel,
@@ -71,6 +72,7 @@ def connect(
     model: str | Path = EMBEDDED,
     *,
     process: bool = False,
+    restart: bool = False,
     revision: str | None = None,
     **settings: Any,
 ) -> Backend:
@@ -80,6 +82,8 @@ def connect(
     plugin before the hub, from which what is not in its cache is downloaded.
 
     process: run it in a child process, so that busy threads of this one do not slow it.
+    restart: start another child process where one dies (up to 5 times in a row). Calls that were
+      open end in EngineDied, as do those that come before the new one is ready; later ones work.
     revision: a branch, a tag or a commit of a hub model.
     settings: as in `core.api.config.EngineConfig`; for a URL as in
     `adapters.http.client.RemoteBackend` (api_key and its like). Raises InvalidModel or InvalidCall,
@@ -87,21 +91,27 @@ def connect(
     """
     if not isinstance(process, bool):
         raise InvalidCall("process", process, "True or False")
+    if not isinstance(restart, bool) or (restart and not process):
+        allowed = "False, or True beside process=True: an engine in this process ends with it"
+        raise InvalidCall("restart", restart, allowed)
     from .registry import registry
 
     plugins = registry()
-    backend = _started(pinned(model, revision), process, settings, plugins)
+    backend = _started(pinned(model, revision), process, restart, settings, plugins)
     plugins.started(backend)
     return backend
 
 
 def _started(
-    model: str | Path, process: bool, settings: Mapping[str, Any], registry: Registry
+    model: str | Path, process: bool, restart: bool, settings: Mapping[str, Any], registry: Registry
 ) -> Backend:
     if is_url(model):
         return _remote(str(model), process, settings)
     if not is_known(model):
         found = registry.load_model(str(model), {**settings, "process": process})
+        if found is not None and restart:
+            found.close()
+            raise InvalidCall("restart", restart, "False, for a model that a plugin loads")
         if found is not None:
             return found
         if not is_hub_model(model):
@@ -110,9 +120,20 @@ def _started(
     introduce_embedded(model)
     if process:
         start = import_module("..core.process.client", __package__).ProcessBackend
+        if restart:
+            return _restarting(start, model, settings)
     else:
         start = import_module("..core.local", __package__).LocalBackend.from_folder
     backend: Backend = start(model, **settings)
+    return backend
+
+
+def _restarting(
+    start: Callable[..., Any], model: str | Path, settings: Mapping[str, Any]
+) -> Backend:
+    source = model if is_dummy(model) else model_folder(model)  # all starts use the same files
+    supervisor = import_module("..core.process.supervisor", __package__)
+    backend: Backend = supervisor.RestartingBackend(functools.partial(start, source, **settings))
     return backend
 
 
@@ -180,7 +201,7 @@ def check_settings(model: str | Path, settings: Mapping[str, Any]) -> None:
     from .registry import registry
 
     if is_known(model) or not (is_url(model) or registry().loads_models):
-        engine = {name: settings[name] for name in settings if name not in ("process", "revision")}
+        engine = {name: settings[name] for name in settings if name not in OF_CONNECT}
         EngineConfig.from_settings(registry().resolved(engine))
 
 
@@ -270,7 +291,9 @@ class Lent(NonCopyable):
     def submit(self, call: Call) -> Reply:
         """As the backend's own."""
         reply = self._backend.submit(call)
-        if reply.done() and isinstance(reply.error(), BackendClosed):
+        error = reply.error() if reply.done() else None
+        is_replaced = isinstance(error, EngineDied) and error.is_replaced
+        if isinstance(error, BackendClosed) and not is_replaced:
             self.is_closed = True
         return reply
 

@@ -151,6 +151,7 @@ WAYS_UP = {
     ("core/model/hub/folders.py", "core/model/checkpoint/load.py"),
     ("adapters/connection.py", "core/local.py"),
     ("adapters/connection.py", "core/process/client.py"),
+    ("adapters/connection.py", "core/process/supervisor.py"),
     ("adapters/connection.py", "adapters/http/client.py"),
 }
 

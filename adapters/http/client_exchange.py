@@ -28,7 +28,7 @@ from ...core.api.protocol import (
     Text,
 )
 from ...core.api.reply import Mailbox
-from .wire.callwire import PATH, error_of, value_of
+from .wire.callwire import PATH, RESTARTS, error_of, value_of
 
 _STALE = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
 
@@ -196,7 +196,7 @@ def refused(url: httpx.URL, response: httpx.Response, data: bytes) -> ForkrootEr
         case 503 if code == "overloaded":
             return Overloaded(message)
         case 503 if code == "engine_dead":
-            return EngineDied(message)
+            return EngineDied(message, is_replaced=RESTARTS in message)
         case 404 | 405:
             is_below = (
                 url.path != "/" and code is not None

@@ -18,6 +18,7 @@ from ...core.api.protocol import (
     Overloaded,
     UnsupportedCall,
 )
+from ..common.retries import is_passing
 
 
 class ChatTooLarge(CallTooLarge, exceptions.ContextOverflowError):
@@ -72,4 +73,4 @@ def as_langchain(error: ForkrootError) -> ForkrootError:
 
 def is_retryable(error: ForkrootError) -> bool:
     """Whether the same call may succeed a moment later."""
-    return isinstance(error, Overloaded | CallFailed)
+    return isinstance(error, CallFailed) or is_passing(error)

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, cast
 
 from ...core.api.protocol import Call, Chunk, Completion, ForkrootError, Reply
+from ..common.retries import pause_before
 from ..common.spelling import located
 from ..connection import Connection
 from .errors import as_langchain, is_retryable
 from .hints.batcher import cancel_result
 from .hints.call_context import CallContext
-
-FIRST_PAUSE = 0.1  # seconds before the second try; twice as long before each further one
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class ModelRequest:
     def answer(self) -> Generator[Chunk | Completion, None, None]:
         """The answer as it comes in, and its end. Raises the call's error."""
         given = self.reply
-        for pause in self._pauses():
+        for num_retries in count():
             reply, given = given or self.submit(), None
             is_started = False
             try:
@@ -75,15 +75,15 @@ class ModelRequest:
                 yield reply.result()
                 return
             except ForkrootError as error:
-                self._check_retry(error, None if is_started else pause)
+                pause = self._pause(error, num_retries, is_started)
             finally:
                 reply.cancel()
-            time.sleep(pause or 0.0)
+            time.sleep(pause)
 
     async def aanswer(self) -> AsyncGenerator[Chunk | Completion, None]:
         """As `answer`, for a task."""
         given = self.reply
-        for pause in self._pauses():
+        for num_retries in count():
             reply, given = given or await self.asubmit(), None
             is_started = False
             try:
@@ -94,21 +94,18 @@ class ModelRequest:
                 yield await reply
                 return
             except ForkrootError as error:
-                await asyncio.to_thread(self._check_retry, error, None if is_started else pause)
+                pause = await asyncio.to_thread(self._pause, error, num_retries, is_started)
             finally:
                 reply.cancel()
-            await asyncio.sleep(pause or 0.0)
+            await asyncio.sleep(pause)
 
-    def _check_retry(self, error: ForkrootError, pause: float | None) -> None:
-        """Raise the error, with its place in a schema, unless another try may help."""
+    def _pause(self, error: ForkrootError, num_retries: int, is_started: bool) -> float:
+        """Seconds to wait before the next try. Raises the error, with its place in a schema, where
+        there is none."""
         error = located(error, self.schemas, self.connection.backend.submit)
-        if pause is None or not is_retryable(error):
+        if is_started or num_retries == self.max_retries or not is_retryable(error):
             raise as_langchain(error) from error
-
-    def _pauses(self) -> Iterator[float | None]:
-        """Seconds to wait after each failed try; None after the last."""
-        yield from (FIRST_PAUSE * 2**number for number in range(self.max_retries))
-        yield None
+        return pause_before(num_retries, error)
 
 
 def _parted(items: Sequence[Chunk | Completion]) -> tuple[Completion, list[Chunk]]:

@@ -1,27 +1,62 @@
-"""Many runs of one program: in threads, in order, each with its own errors."""
+"""Many runs of one program: in threads, in order, each with its own errors. Those that a checkpoint
+file has are not run again."""
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from inspect import Signature, signature
+from itertools import count
 from typing import Any, Literal
 
-from ...core.api.protocol import InvalidCall, ProgramError
+from ...core.api.protocol import ForkHint, InvalidCall, ProgramError
+from ..common.retries import is_passing, pause_before
+from .checkpoint import Checkpoint, header_of
 from .interpreter.context import new_root
 from .language.settings import Settings
-from .run import Run
+from .run import Run, restored
 from .state import ProgramState
+
+_log = logging.getLogger(__name__)
+_MAX_RETRIES = 8  # with a checkpoint: an engine has 90 seconds to start
+
+
+@dataclass(frozen=True, slots=True)
+class Survival:
+    """How a batch gets over what ends its calls. checkpoint: the file of the items that have ended.
+    max_retries: of one item, after errors that pass by themselves; None: 8 with a checkpoint, else
+    0. Raises InvalidCall."""
+
+    checkpoint: str | os.PathLike[str] | None = None
+    max_retries: int | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.checkpoint is None or isinstance(self.checkpoint, str | os.PathLike)):
+            raise InvalidCall("checkpoint", self.checkpoint, "the path of a file, or None")
+        retries = self.max_retries
+        if not (retries is None or (type(retries) is int and retries >= 0)):
+            raise InvalidCall("max_retries", retries, "an integer >= 0, or None")
+
+    @property
+    def num_retries(self) -> int:
+        """The most retries of one item."""
+        if self.max_retries is None:
+            return 0 if self.checkpoint is None else _MAX_RETRIES
+        return self.max_retries
 
 
 class Batch:
     """One run of `body` for each of `items`, which are its keyword arguments.
 
     The first call of each run carries the same hint: what the runs have in common is a root. Raises
-    InvalidCall for items or a number of threads that are not allowed, or if no backend is known.
+    InvalidCall for items, a number of threads or a checkpoint that are not allowed, or if no
+    backend is known.
     """
 
     def __init__(
@@ -31,18 +66,26 @@ class Batch:
         settings: Settings,
         num_threads: int | Literal["auto"],
         state_type: type[ProgramState],
+        survival: Survival = Survival(),
     ) -> None:
         for item in items:
             if not isinstance(item, Mapping):
                 raise InvalidCall("items", item, "mappings of the program's keyword arguments")
         self._num_threads = _num_threads(num_threads, len(items))
+        self._body, self._items, self._settings = body, items, settings
+        self._parameters, self._state_type = signature(body), state_type
+        self._max_retries = survival.num_retries
         self._worker = ThreadPoolExecutor(1, "forkroot-batch")
-        hint = new_root(len(items)) if len(items) > 1 else None
-        parameters = signature(body)
-        self._runs = list[Run]()
-        for index, item in enumerate(items):
-            checked = _checked_body(body, parameters, item, index)
-            self._runs.append(Run(checked, settings, (), item, state_type, self._worker, hint))
+        self._error: BaseException | None = None
+        self._is_aborted = threading.Event()
+        self._checkpoint = None
+        if survival.checkpoint is not None:
+            header = header_of(body, items, settings)
+            self._checkpoint = Checkpoint(survival.checkpoint, header)
+        self._done = {} if self._checkpoint is None else self._checkpoint.done
+        left = [index for index in range(len(items)) if index not in self._done]
+        hint = new_root(len(left)) if len(left) > 1 else None
+        self._runs = {index: self._run(index, hint) for index in left}
 
     def execute(self, progress_bar: bool | None, raise_errors: bool) -> list[ProgramState]:
         """The ended states, in the order of the items; as `Program.run_batch`."""
@@ -50,7 +93,7 @@ class Batch:
             for _ in as_completed(futures):
                 advance()
         if raise_errors:
-            for run in self._runs:
+            for run in self._runs.values():
                 run.raise_error()
         return [future.result() for future in futures]
 
@@ -69,8 +112,13 @@ class Batch:
     ) -> Iterator[tuple[list[Future[ProgramState]], Callable[[], object]]]:
         """The runs of all items, submitted in order, and what counts an ended one. They end with
         an error that is raised within."""
-        with self._worker, ThreadPoolExecutor(self._num_threads, "forkroot-program") as threads:
-            futures = [threads.submit(run.execute) for run in self._runs]
+        with ExitStack() as at_end:
+            if self._checkpoint is not None:
+                at_end.callback(self._checkpoint.close)
+            at_end.enter_context(self._worker)
+            threads = ThreadPoolExecutor(self._num_threads, "forkroot-program")
+            at_end.enter_context(threads)
+            futures = [threads.submit(self._state, index) for index in range(len(self._items))]
             try:
                 with _progress(progress_bar, len(futures)) as advance:
                     yield futures, advance
@@ -83,8 +131,49 @@ class Batch:
 
     def abort(self, error: BaseException) -> None:
         """End every run, also those that have not started; thread-safe."""
-        for run in self._runs:
+        self._error = error
+        self._is_aborted.set()
+        for run in tuple(self._runs.values()):
             run.abort(error)
+
+    def _run(self, index: int, hint: ForkHint | None = None) -> Run:
+        item = self._items[index]
+        body = _checked_body(self._body, self._parameters, item, index)
+        return Run(body, self._settings, (), item, self._state_type, self._worker, hint)
+
+    def _state(self, index: int) -> ProgramState:
+        """The ended state of an item: the saved one, or that of its last run."""
+        if index in self._done:
+            return restored(self._done[index], self._settings, self._state_type, self._worker)
+        for num_retries in count():
+            run = self._runs[index]
+            state = run.execute()
+            error = run.failure()
+            if num_retries == self._max_retries or error is None or not is_passing(error):
+                break
+            pause = pause_before(num_retries, error)
+            text = "item %d ended in %s: retry %d of %d in %.1f s"
+            _log.warning(text, index, error, num_retries + 1, self._max_retries, pause)
+            if self._is_aborted.wait(pause):
+                break
+            run = self._runs[index] = self._run(index)
+            if self._error is not None:
+                run.abort(self._error)
+        self._save(index, run, num_retries)
+        return state
+
+    def _save(self, index: int, run: Run, num_retries: int) -> None:
+        saved = run.saved(num_retries)
+        if self._checkpoint is None or run.failure() is not None:
+            return
+        try:
+            self._checkpoint.add(index, saved)
+        except InvalidCall as error:
+            if error.field != "checkpoint":
+                run.abort(error)
+                return
+            self.abort(error)
+            raise
 
 
 def _checked_body(

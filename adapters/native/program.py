@@ -8,17 +8,18 @@ from functools import update_wrapper
 from importlib import import_module
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from operator import attrgetter
+from os import PathLike
 from typing import Any, Literal, overload
 
 from ...core.api.keywords import Parameters
 from ...core.api.owner import NonCopyable
 from ...core.api.protocol import InvalidCall, NotPicklable
-from .batch import Batch
+from .batch import Batch, Survival
 from .language.settings import Settings, split_settings
 from .run import Run, in_thread
 from .state import ProgramState
 
-_BATCH_KEYWORDS = ("num_threads", "progress_bar", "raise_errors")
+_BATCH_KEYWORDS = ("num_threads", "progress_bar", "raise_errors", "checkpoint", "max_retries")
 
 
 class Program(NonCopyable):
@@ -98,14 +99,24 @@ class Program(NonCopyable):
         num_threads: int | Literal["auto"] = "auto",
         progress_bar: bool | None = None,
         raise_errors: bool = False,
+        checkpoint: str | PathLike[str] | None = None,
+        max_retries: int | None = None,
         **settings: Any,
     ) -> list[ProgramState]:
         """Run once for each item (its keyword arguments); the ended states in the same order.
 
         An error stays with its item and is raised where the state is read, or, with raise_errors,
         here once all have ended. progress_bar: None shows one on a terminal only.
+
+        checkpoint: a file to which each item that ends well is written; with the file of an earlier
+        run of the same batch, only the other items are run. max_retries: how often an item is run
+        again that ended in Overloaded, or in EngineDied where another engine is started; None: 8
+        times with a checkpoint, else never. Raises InvalidCall for a checkpoint that is another
+        batch's.
         """
-        return self._batch(items, num_threads, settings).execute(progress_bar, raise_errors)
+        survival = Survival(checkpoint, max_retries)
+        batch = self._batch(items, num_threads, settings, survival)
+        return batch.execute(progress_bar, raise_errors)
 
     async def arun_batch(
         self,
@@ -114,10 +125,13 @@ class Program(NonCopyable):
         num_threads: int | Literal["auto"] = "auto",
         progress_bar: bool | None = None,
         raise_errors: bool = False,
+        checkpoint: str | PathLike[str] | None = None,
+        max_retries: int | None = None,
         **settings: Any,
     ) -> list[ProgramState]:
         """As `run_batch`, for asyncio. A cancelled task cancels the runs."""
-        batch = self._batch(items, num_threads, settings)
+        survival = Survival(checkpoint, max_retries)
+        batch = self._batch(items, num_threads, settings, survival)
         return await in_thread(lambda: batch.execute(progress_bar, raise_errors), batch.abort)
 
     def _batch(
@@ -125,6 +139,7 @@ class Program(NonCopyable):
         items: Sequence[Mapping[str, Any]],
         num_threads: int | Literal["auto"],
         keywords: Mapping[str, Any],
+        survival: Survival | None = None,
     ) -> Batch:
         settings, common = split_settings(keywords, self._parameters, _BATCH_KEYWORDS)
         if not isinstance(items, Iterable) or isinstance(items, str | Mapping):
@@ -136,6 +151,7 @@ class Program(NonCopyable):
             settings,
             num_threads,
             self._state_type,
+            survival or Survival(),
         )
 
     def _split(self, keywords: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:

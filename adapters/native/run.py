@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from ...core.api.protocol import ForkHint, InvalidCall, ProgramError, Shown
 from .interpreter.context import Context
 from .interpreter.interpreter import Interpreter
+from .interpreter.saved import Saved
 from .language.settings import Settings
 from .state import ProgramState
 
@@ -97,9 +98,30 @@ class Run:
             raise self._raised
         self.state.sync()
 
+    def failure(self) -> BaseException | None:
+        """What `raise_error` would raise, as it was; None: the run ended well."""
+        return self._raised or self._interpreter.stream.error
+
+    def saved(self, num_retries: int) -> Saved:
+        """What can be read of the state, which has ended; as `Reader.num_retries`."""
+        self._interpreter.num_retries = num_retries
+        return Saved.of(self._interpreter)
+
     def abort(self, error: BaseException) -> None:
         """End the run from another thread: every state of it gets `error`."""
         self._context.abort(error)
+
+
+def restored(
+    saved: Saved,
+    settings: Settings,
+    state_type: type[ProgramState],
+    worker: ThreadPoolExecutor,
+) -> ProgramState:
+    """The ended state of a run of before. Raises InvalidCall if no backend is known."""
+    interpreter = Interpreter(Context(settings, worker))
+    saved.restore(interpreter)
+    return state_type(interpreter, is_outside=True)
 
 
 def run_part(

@@ -15,8 +15,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
+OF_CONNECT = ("process", "restart", "revision")
 ENGINE_SETTINGS = (  # of `connect`, for a model that it starts: those of `EngineConfig`
-    *("process", "revision"),
+    *OF_CONNECT,
     *("dtype", "device", "attention", "constraint", "graphs", "sampling", "num_slots"),
     *("host_slots", "host_policy", "host_file", "logprob_bytes", "ranks"),
     *("max_running", "max_waiting"),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import gc
+import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
 import weakref
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +26,20 @@ from forkroot.core.api.protocol import (
     Backend,
     BackendClosed,
     Call,
+    EngineDied,
     InvalidCall,
     InvalidModel,
     NotPicklable,
     Sampling,
     Text,
 )
+from forkroot.core.api.reply import Mailbox
+from forkroot.core.process.client import ProcessBackend
 
 from ..quiet import unexpected
 
 HELLO = Call((Text("Hello"),), Sampling(max_tokens=2))
+HELLO_GREEDY = Call((Text("Hello"),), Sampling(max_tokens=2, temperature=0))
 
 
 class Starts:
@@ -137,6 +144,57 @@ def test_a_backend_that_died_is_replaced_once_a_call_found_out(starts: Starts) -
     with pytest.raises(BackendClosed):
         first.prefixes.submit(HELLO).result(5)
     assert own.named("tiny", {}) is not first
+
+
+def test_a_backend_that_restarts_its_engine_is_kept(starts: Starts) -> None:
+    own = Shared(starts)
+    first = own.named("tiny", {})
+    died = [EngineDied("it died", is_replaced=True), EngineDied("it died")]
+    starts.backends[0].submit = lambda call: failed(call, died.pop(0))  # type: ignore[method-assign]
+    first.prefixes.submit(HELLO)
+    assert own.named("tiny", {}) is first
+    first.prefixes.submit(HELLO)
+    assert own.named("tiny", {}) is not first
+
+
+def failed(call: Call, error: Exception) -> Mailbox:
+    mailbox = Mailbox(call)
+    mailbox.fail(error)
+    return mailbox
+
+
+def test_an_engine_that_is_killed_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    engines: list[ProcessBackend] = []
+
+    class Noted(ProcessBackend):
+        def __init__(self, *args: Any, **settings: Any) -> None:
+            super().__init__(*args, **settings)
+            engines.append(self)
+
+    monkeypatch.setattr("forkroot.core.process.client.ProcessBackend", Noted)
+    with closing(connect(process=True, restart=True, num_slots=2000)) as backend:
+        expected = backend.submit(HELLO_GREEDY).result(30).text
+        opened = backend.submit(Call((Text("a"),), Sampling(max_tokens=300, ignore_eos=True)))
+        os.kill(engines[0].pid, signal.SIGKILL)
+        with pytest.raises(EngineDied) as caught:
+            opened.result(30)
+        assert caught.value.is_replaced
+
+        @forkroot.function
+        def hello(s: Any) -> None:
+            s += "Hello" + forkroot.gen("answer", max_tokens=2)
+
+        (state,) = hello.run_batch([{}], backend=backend, temperature=0, max_retries=8)
+        assert state["answer"] == expected
+        assert state.num_retries > 0
+        assert backend.info().counters["restarts"] == 1
+        assert len(engines) == 2
+
+
+@pytest.mark.parametrize("given", [{"restart": True}, {"process": True, "restart": 1}])
+def test_only_an_engine_of_another_process_can_be_restarted(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidCall, match=r"restart=.*beside process=True"):
+        connect(**given)
 
 
 def test_a_start_that_fails_leaves_nothing_behind() -> None:

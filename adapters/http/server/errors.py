@@ -18,6 +18,7 @@ from ....core.api.protocol import (
     Overloaded,
     UnsupportedCall,
 )
+from ..wire.callwire import RESTARTS
 
 
 class Fault(NamedTuple):
@@ -67,8 +68,8 @@ def message_of(error: BaseException) -> str:
     if fault.code == "internal_error":
         return "the server failed on this request"
     if isinstance(error, EngineDied):
-        then = "another is being started: try again soon"
-        return f"the engine has died; {then if error.is_replaced else 'the server ends, too'}"
+        then = RESTARTS if error.is_replaced else "the server ends, too"
+        return f"the engine has died; {then}"
     if fault.code == "shutting_down":
         return "the backend is closed"
     if isinstance(error, RecursionError):

@@ -22,6 +22,7 @@ from ....core.api.protocol import Call, ForkHint, ForkrootError, InvalidCall, Sh
 from .hints import hint_body, hint_of
 
 PATH, INFO_PATH = "/v1/forkroot/calls", "/v1/forkroot/info"
+RESTARTS = "another is being started: try again soon"  # in the message of a dead engine
 SILENCE = 10.0  # seconds after which a server reports that it works on a call
 _REQUEST_TYPES = ("Call", "Chat", "Message", "Text", "Tokens", "Image", "Video", "Sampling")
 _CONSTRAINTS = ("Regex", "JsonSchema", "Choices", "Grammar")

@@ -57,6 +57,7 @@ class Interpreter:
 
     hint: goes with the first call of this state.
     ret_value: what the program returned, once it has.
+    num_retries: as `Reader.num_retries`.
     feeds: all text in order, for those who read along.
     """
 
@@ -69,6 +70,7 @@ class Interpreter:
         self.variables = Variables()
         self.feeds: list[Feed] = []
         self.ret_value: Any = None
+        self.num_retries = 0
         self._hint = hint
         self._scopes: dict[str, int] = {}
 

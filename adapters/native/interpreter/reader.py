@@ -52,6 +52,11 @@ class Reader:
         self._stream.wait(self._is_over)
         return self._interpreter.ret_value
 
+    @property
+    def num_retries(self) -> int:
+        """How often `run_batch` ran the item again after an error that passes by itself."""
+        return self._interpreter.num_retries
+
     def sync(self) -> None:
         """Wait for all that was submitted. Raises the error of the state."""
         self._stream.wait(self._is_over)

@@ -35,6 +35,7 @@ from forkroot.core.api.protocol import (
     Choices,
     Completion,
     DeadlineExceeded,
+    EngineDied,
     Grammar,
     InvalidCall,
     JsonSchema,
@@ -123,6 +124,40 @@ def test_free_answers_are_not_taken_for_constrained_ones() -> None:
     backend = ScriptedBackend(["one", "two"])
     lms = [LM(backend, constrain=is_held, num_retries=0) for is_held in (True, False)]
     assert [lm("Are free answers told apart?") for lm in lms] == [["one"], ["two"]]
+
+
+def test_an_evaluation_survives_a_dead_engine_and_asks_again_what_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What `docs/dspy.md` says of retries, and of an evaluation that is run again."""
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    faults = [EngineDied("it died", is_replaced=True)] * 2
+
+    def answer(call: Any) -> str:
+        if faults and "Survives 2" in prompt_text(call.prompt):
+            raise faults.pop()
+        return "[[ ## answer ## ]]\nx\n\n[[ ## completed ## ]]"
+
+    backend = ScriptedBackend(answer)
+    examples = [
+        dspy.Example(question=f"Survives {number}?", answer="x").with_inputs("question")
+        for number in range(4)
+    ]
+    evaluate = dspy.Evaluate(
+        devset=examples,
+        metric=lambda example, found, trace=None: example.answer == found.answer,
+        num_threads=1,
+        max_errors=10,
+    )
+    for num_retries, score, left in ((0, 75, 1), (1, 100, 0), (0, 100, 0)):
+        num_calls = len(backend.calls)
+        with dspy.context(lm=LM(backend, num_retries=num_retries)):
+            assert evaluate(dspy.Predict("question -> answer")).score == score
+        calls = [it for it in backend.calls[num_calls:] if it.sampling.max_tokens != 0]
+        asked = [prompt_text(call.prompt) for call in calls]
+        assert len(faults) == left
+        assert num_calls == 0 or all("Survives 2" in text for text in asked)
+    assert asked == []
 
 
 def test_a_cache_that_is_turned_off_is_not_used() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
@@ -21,7 +22,7 @@ from langchain_core.runnables import RunnableLambda, RunnableParallel
 
 from forkroot.adapters.langchain import ChatForkroot, Forkroot
 from forkroot.adapters.testing import ScriptedBackend, prompt_text
-from forkroot.core.api.protocol import Call, CallFailed, Overloaded
+from forkroot.core.api.protocol import BackendClosed, Call, CallFailed, EngineDied, Overloaded
 from forkroot.core.local import LocalBackend
 
 ROOT = " ".join(f"Rule {number}: say {number * 7} when asked for {number}." for number in range(60))
@@ -324,3 +325,43 @@ def test_an_overloaded_runtime_is_called_again() -> None:
     assert model.invoke("Hello").content == "yes"
     with pytest.raises(Overloaded):
         model.invoke("Hello")
+
+
+def test_an_engine_that_died_is_called_again_once_another_is_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    died = EngineDied("it died", is_replaced=True)
+    model = ChatForkroot(model=ScriptedBackend([died, died, "yes", EngineDied("for good")]))
+    assert model.invoke("Hello").content == "yes"
+    assert pauses == [1, 2]
+    with pytest.raises(BackendClosed, match="for good"):
+        model.invoke("Hello")
+    assert pauses == [1, 2]
+
+
+def test_a_batch_goes_on_without_what_the_cache_has() -> None:
+    """What `docs/langchain.md` says of a batch that is run again: the cache keeps what ended."""
+    cache = InMemoryCache()
+
+    def answer(call: Call) -> str:
+        if "3" in prompt_text(call.prompt) and len(backend.calls) < 9:
+            raise EngineDied("it died")
+        return "yes"
+
+    backend = ScriptedBackend(answer)
+    model = ChatForkroot(model=backend, cache=cache, temperature=0)
+    inputs = [f"question {number}" for number in range(6)]
+    found = model.batch(inputs, return_exceptions=True)
+    assert [type(it).__name__ for it in found].count("ChatClosed") == 1
+    num_calls = len(questions(backend))
+    retried = model.with_retry(
+        retry_if_exception_type=(BackendClosed,),
+        stop_after_attempt=9,
+        wait_exponential_jitter=False,
+    )
+    assert [it.content for it in retried.batch(inputs)] == ["yes"] * 6
+    again = questions(backend)[num_calls:]
+    assert len(again) > 0
+    assert all("question 3" in prompt_text(call.prompt) for call in again)

@@ -1,0 +1,147 @@
+"""Ended states as JSON, and back: what can be read of them. No code is stored, and none is run."""
+
+from __future__ import annotations
+
+import math
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from ....core.api.protocol import Image, InvalidCall, Text, TokenLogprob, Video
+from ..language.expressions import RoleBegin, RoleEnd
+from .interpreter import Feed, Interpreter
+from .transcript import Entry, Piece
+
+_PLAIN = (
+    "None, True, False, an int, float, str or bytes, or a list, tuple or dict of these, to be"
+    " written to the file of checkpoint="
+)
+_DECODERS: Mapping[str, Callable[[Any], Any]] = {
+    "$bytes": b64decode,
+    "$dict": lambda pairs: {decoded(key): decoded(value) for key, value in pairs},
+    "$float": float,
+    "$logprob": lambda fields: TokenLogprob(*decoded(fields)),
+    "$tuple": lambda items: tuple(map(decoded, items)),
+}
+
+
+def encoded(value: Any, field: str) -> Any:
+    """Plain data as what `json` writes and `decoded` reads back, types included. Raises
+    InvalidCall, with the name `field`, for anything else."""
+    match value:
+        case None | bool():
+            return value
+        case float() if not math.isfinite(value) and type(value) is float:
+            return {"$float": str(value)}
+        case bytes():
+            return {"$bytes": b64encode(value).decode()}
+        case TokenLogprob(number, logprob, top):
+            return {"$logprob": encoded([number, logprob, top], field)}
+    kind = type(value)
+    if kind in (int, float, str):
+        return value
+    if kind is list:
+        return [encoded(item, f"{field}[{index}]") for index, item in enumerate(value)]
+    if kind is tuple:
+        return {"$tuple": encoded(list(value), field)}
+    if kind is dict:
+        pairs = [(key, encoded(item, f"{field}[{key!r}]")) for key, item in value.items()]
+        if all(type(key) is str and not key.startswith("$") for key in value):
+            return dict(pairs)
+        return {"$dict": [[encoded(key, field), item] for key, item in pairs]}
+    raise InvalidCall(field, value, _PLAIN)
+
+
+def decoded(value: Any) -> Any:
+    """What `encoded` was given. Raises ValueError, KeyError or TypeError for other JSON."""
+    if isinstance(value, list):
+        return [decoded(item) for item in value]
+    if isinstance(value, dict):
+        name = next(iter(value), "")
+        if name.startswith("$"):
+            return _DECODERS[name](value[name])
+        return {key: decoded(item) for key, item in value.items()}
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What can be read of an ended state. num_retries: as `Reader.num_retries`."""
+
+    entries: tuple[Entry, ...]
+    values: Mapping[str, Any]
+    meta: Mapping[str, Any]
+    ret_value: Any
+    num_retries: int = 0
+
+    @classmethod
+    def of(cls, interpreter: Interpreter) -> Saved:
+        """That of a state whose program has ended."""
+        variables = interpreter.variables
+        return cls(
+            interpreter.transcript.since(0),
+            variables.values,
+            variables.meta,
+            interpreter.ret_value,
+            interpreter.num_retries,
+        )
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Saved:
+        """What `as_json` was made of. Raises ValueError, KeyError or TypeError for other JSON."""
+        return cls(
+            tuple(_entry(*entry) for entry in found["transcript"]),
+            decoded(found["variables"]),
+            decoded(found["meta"]),
+            decoded(found["ret_value"]),
+            int(found["retries"]),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain JSON. Raises InvalidCall for a variable or a `ret_value` that is not plain."""
+        return {
+            "transcript": [part for entry in self.entries for part in _parts(entry)],
+            "variables": encoded(dict(self.values), "state"),
+            "meta": encoded(dict(self.meta), "meta"),
+            "ret_value": encoded(self.ret_value, "ret_value"),
+            "retries": self.num_retries,
+        }
+
+    def restore(self, interpreter: Interpreter) -> None:
+        """Make of a new state the one that was saved; it takes nothing more, as any ended one."""
+        interpreter.transcript.extend(self.entries)
+        interpreter.variables.values.update(self.values)
+        interpreter.variables.meta.update(self.meta)
+        interpreter.feeds.append(Feed(interpreter.transcript.text()))
+        interpreter.ret_value, interpreter.num_retries = self.ret_value, self.num_retries
+        interpreter.stream.close()
+
+
+def _parts(entry: Entry) -> list[list[Any]]:
+    if isinstance(entry, RoleBegin):
+        return [["role", entry.role]]
+    if isinstance(entry, RoleEnd):
+        return [["end"]]
+    found: list[list[Any]] = []
+    for segment in entry.segments:
+        if isinstance(segment, Image):
+            found.append(["image", b64encode(segment.data).decode()])
+        elif isinstance(segment, Video):
+            found.append(["video", b64encode(segment.data).decode(), segment.num_frames])
+    return found or [["answer" if entry.is_answer else "text", entry.text]]
+
+
+def _entry(kind: str, *fields: Any) -> Entry:
+    match kind, *fields:
+        case "role", str(name):
+            return RoleBegin(name)
+        case ("end",):
+            return RoleEnd()
+        case (("text" | "answer"), str(text)):
+            return Piece(text, (Text(text),), kind == "answer")
+        case "image", data:
+            return Piece("", (Image(b64decode(data)),))
+        case "video", data, num_frames:
+            return Piece("", (Video(b64decode(data), cast(int, num_frames)),))
+    raise ValueError(f"no entry of a transcript: {kind}")
