@@ -1,0 +1,139 @@
+"""Who shares the engine: the tenants whose sequences wait or run, and how much each has got.
+
+A tenant's counter is what it got, divided by its weight; the lowest counter is next ("Fairness in
+Serving Large Language Models", Sheng et al., 2024; the difference of two counters is the deficit of
+deficit round robin). A tenant that had nothing to do starts at the lowest counter of the others:
+time without work gives no credit. Knows nothing of sequences, caches or memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+QUANTUM = 16  # tokens that a tenant gets at a time
+
+
+class FairShare:
+    """Counters of what tenants got."""
+
+    def __init__(self) -> None:
+        self._used: dict[str, float] = {}
+        self._weights: Mapping[str, float] = {}
+        self._floor = 0.0
+
+    def update(self, weights: Mapping[str, float]) -> None:
+        """Set who competes now, and their weights. Debts of others are kept until they are paid."""
+        stay = [self._used[name] for name in weights if name in self._weights]
+        self._floor = max(self._floor, min(stay, default=self._floor))
+        kept = {name: used for name, used in self._used.items() if used > self._floor}
+        self._used = kept | {name: max(kept.get(name, 0.0), self._floor) for name in weights}
+        self._weights = dict(weights)
+
+    def charge(self, name: str, amount: float) -> None:
+        """Count what a tenant that competes got."""
+        self._used[name] += amount / self._weights[name]
+
+    def used(self, name: str) -> float:
+        """The counter of a tenant that competes."""
+        return self._used[name]
+
+    def divide(self, budget: int, wanted: Mapping[str, int]) -> dict[str, int]:
+        """How much of a budget each of these competitors gets, at most what it wants; all of the
+        budget where they want as much. It is charged."""
+        left = {name: count for name, count in wanted.items() if count > 0}
+        given = dict.fromkeys(wanted, 0)
+        while budget > 0 and left:
+            name = min(left, key=self.used)
+            count = min(QUANTUM, left[name], budget)
+            self.charge(name, count)
+            given[name] += count
+            left[name] -= count
+            budget -= count
+            if not left[name]:
+                del left[name]
+        return given
+
+
+@dataclass(slots=True)
+class Tenant:
+    """One that has sequences here. num_admitted: since it came."""
+
+    weight: float = 1.0
+    num_waiting: int = 0
+    num_running: int = 0
+    num_admitted: int = 0
+
+    @property
+    def rows(self) -> float:
+        """Its running sequences, by weight."""
+        return self.num_running / self.weight
+
+
+class Tenants:
+    """The tenants that have sequences waiting or running, by name."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Tenant] = {}
+        self._share = FairShare()
+        self._is_updated = False
+
+    def __getitem__(self, name: str) -> Tenant:
+        return self._known[name]
+
+    @property
+    def are_several(self) -> bool:
+        """Whether more than one is here."""
+        return len(self._known) > 1
+
+    @property
+    def waiting(self) -> list[str]:
+        """Those that have waiting sequences."""
+        return [name for name, it in self._known.items() if it.num_waiting]
+
+    def num_waiting(self, name: str) -> int:
+        """Sequences of one that wait."""
+        return self._known[name].num_waiting if name in self._known else 0
+
+    def enter(self, name: str, weight: float) -> None:
+        """A sequence waits."""
+        tenant = self._known.get(name)
+        if tenant is None or tenant.weight != weight:
+            tenant = self._known.setdefault(name, Tenant())
+            tenant.weight = weight
+            self._is_updated = False
+        tenant.num_waiting += 1
+
+    def leave(self, name: str, was_running: bool) -> None:
+        """A sequence has ended."""
+        tenant = self._known[name]
+        if was_running:
+            tenant.num_running -= 1
+        else:
+            tenant.num_waiting -= 1
+        if not tenant.num_waiting and not tenant.num_running:
+            del self._known[name]
+            self._is_updated = False
+
+    def start(self, name: str, num_tokens: int) -> None:
+        """A waiting sequence runs, for which so many tokens will be computed."""
+        tenant = self._known[name]
+        tenant.num_waiting -= 1
+        tenant.num_running += 1
+        tenant.num_admitted += 1
+        self.charge(name, num_tokens)
+
+    def charge(self, name: str, num_tokens: int) -> None:
+        """Count tokens that are computed for a tenant."""
+        self._update()
+        self._share.charge(name, num_tokens)
+
+    def next(self, names: Collection[str]) -> str:
+        """Whose turn it is among these: who got least; of equals who runs least."""
+        self._update()
+        return min(names, key=lambda name: (self._share.used(name), self._known[name].rows))
+
+    def _update(self) -> None:
+        if not self._is_updated:
+            self._share.update({name: it.weight for name, it in self._known.items()})
+            self._is_updated = True
