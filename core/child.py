@@ -6,13 +6,15 @@ import ctypes
 import gc
 import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from .api.protocol import Call, CallFailed, Chunk, Completion, ForkrootError
 from .api.reply import Mailbox
 from .common import compiling
+from .common.fair_executor import FairExecutor
+from .engine.intake import aborted
 from .local import LocalBackend
 from .process.ipc import Connection, sendable, serve_parent
 
@@ -50,7 +52,7 @@ class RequestHandler:
         self._connection = connection
         self._backend: LocalBackend | None = None
         self._open: dict[int, Outbox] = {}
-        self._preparers = ThreadPoolExecutor(_PREPARERS, "forkroot-prepare")
+        self._preparers = FairExecutor(_PREPARERS, "forkroot-prepare", _PREPARERS - 1)
 
     def serve(self) -> None:
         """Handle requests until the parent closes or is gone."""
@@ -71,7 +73,7 @@ class RequestHandler:
                 outbox.is_cancelled = True
                 outbox.cancel()
         elif kind == "snapshot":  # may take a while: other requests are still handled
-            self._preparers.submit(self._answer, kind, number, *details)
+            self._preparers.submit("", 1.0, partial(self._answer, kind, number, *details))
         else:
             self._answer(kind, number, *details)
 
@@ -96,9 +98,13 @@ class RequestHandler:
         if call.constraint is None and call.scoring == "tokens":
             backend.submit(call, outbox)
         else:
-            self._preparers.submit(self._prepare, backend, call, outbox)
+            prepare = partial(self._prepare, backend, call, outbox)
+            self._preparers.submit(call.owner, call.weight, prepare)
 
     def _prepare(self, backend: LocalBackend, call: Call, outbox: Outbox) -> None:
+        if outbox.is_cancelled:
+            outbox.finish(aborted(call))
+            return
         backend.submit(call, outbox)
         if outbox.is_cancelled:  # before the backend knew it
             backend.cancel(outbox)

@@ -97,7 +97,7 @@ class Engine:
             self._fail(job, self._overload(job))
             return
         if job.call.deadline is not None:
-            job.expires = self._clock() + job.call.deadline
+            job.expires = job.arrived + job.call.deadline
         try:
             for sequence in job.sequences:
                 self._output_processor.begin(sequence)

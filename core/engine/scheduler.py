@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..api.batch import Ints
+from ..common.fair_share import FairShare
 from ..radix.cache import Lease, RadixCache
 from .batch import Part
 from .forks import Roots
@@ -17,7 +18,6 @@ from .prefilling import Prefilling
 from .queue import MATCHES_PER_STEP, WaitingQueue
 from .reservation import NewTokenRatio
 from .sequence import Sequence
-from .tenants import FairShare
 
 
 class Scheduler:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from forkroot.benchmarks.common.fake_runner import FakeRunner
 from forkroot.core.api.batch import Batch, Outcome
 from forkroot.core.api.protocol import Call, InvalidCall, Overloaded, Sampling, Text
-from forkroot.core.engine.tenants import QUANTUM, FairShare
+from forkroot.core.common.fair_share import QUANTUM, FairShare
 
 LARGE = {"num_slots": 140_000, "context_len": 2048, "max_running": 64, "chunk_tokens": 1024}
 
