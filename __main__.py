@@ -218,7 +218,7 @@ def serve(options: argparse.Namespace) -> int:
     from .adapters.http.serve import check_address, obeyed_once
     from .adapters.http.serve import serve as serve_http
     from .adapters.http.server.runtime import Limits, Runtime
-    from .adapters.http.server.settings import Settings, tokenizer_info
+    from .adapters.http.server.settings import Settings, key_weights, tokenizer_info
     from .core.model.keys import Keys
     from .core.process.supervisor import RestartingBackend
 
@@ -229,7 +229,12 @@ def serve(options: argparse.Namespace) -> int:
     if is_restarted and options.in_process:
         raise InvalidCall("on_engine_death", "restart", "exit, with --in-process")
     keys = [*options.api_key, *os.environ.get("FORKROOT_API_KEYS", "").split()]
-    settings = Settings(tuple(keys), tuple(options.admin_key), options.share_cache)
+    settings = Settings(
+        tuple(keys),
+        tuple(options.admin_key),
+        options.share_cache,
+        weights=key_weights(options.key_weight),
+    )
     check_address(options.host, options.port)  # a download or a load may take minutes
     _locate(options)
     folder = model_folder(options.model) if is_known(options.model) else None

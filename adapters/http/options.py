@@ -25,6 +25,8 @@ def add_serve_options(parser: argparse.ArgumentParser, models: str) -> None:
     parser.add_argument("--port", type=number(int, 0, 65535), default=30000, help=text)
     text = "accept this API key from clients (may be repeated; the variable FORKROOT_API_KEYS"
     more("--api-key", "KEY", f"{text} adds keys, separated by spaces)")
+    text = "this key's share of the engine, relative to the others' (may be repeated; default 1)"
+    more("--key-weight", "KEY=N", text)
     more("--admin-key", "KEY", "require this key for metrics and for the cache (may be repeated)")
     text = "the name of the model in the API (may be repeated; the first one is reported)"
     more("--served-name", "NAME", text)

@@ -56,6 +56,7 @@ class FairExecutor:
             known = self._tenants.setdefault(tenant, _Tenant())
             known.weight = weight
             known.waiting.append(task)
+            self._share.update({name: it.weight for name, it in self._tenants.items()})
             if not self._num_idle and self._num_started < self._num_threads:
                 self._num_started += 1
                 threading.Thread(target=self._work, name=self._name, daemon=True).start()
@@ -112,7 +113,6 @@ class FairExecutor:
         ]
         if not ready:
             return None
-        self._share.update({name: it.weight for name, it in self._tenants.items()})
         tenants, used = self._tenants, self._share.used
         name = min(ready, key=lambda it: (tenants[it].num_running / tenants[it].weight, used(it)))
         task = tenants[name].waiting.popleft()

@@ -24,10 +24,13 @@ ADMIN_PATHS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A client. namespace: its part of the cache; "" is shared by everybody."""
+    """A client. namespace: its part of the cache; "" is shared by everybody. tenant: who it is,
+    also where the cache is shared. weight: its share of the engine."""
 
     namespace: str = ""
     is_admin: bool = False
+    tenant: str = ""
+    weight: float = 1.0
 
 
 def within(space: str, namespace: str) -> str:
@@ -39,7 +42,7 @@ class Keys:
     """The keys of a server."""
 
     def __init__(self, settings: Settings) -> None:
-        self._clients = {key.encode(): _namespace(key, settings) for key in settings.keys}
+        self._clients = {key.encode(): _client(key, settings) for key in settings.keys}
         self._admins = [key.encode() for key in settings.admin_keys]
 
     def client(self, path: str, authorization: str | None) -> Client:
@@ -48,22 +51,22 @@ class Keys:
         kind, _, key = (authorization or "").partition(" ")
         given = key.strip().encode() if kind.lower() == "bearer" else b""
         is_admin = sum(hmac.compare_digest(own, given) for own in self._admins) > 0  # all compared
-        names = [name for own, name in self._clients.items() if hmac.compare_digest(own, given)]
+        known = [it for own, it in self._clients.items() if hmac.compare_digest(own, given)]
         if path in OPEN_PATHS:
             return Client(is_admin=is_admin)
         if is_admin:
-            return Client("admin" if self._clients else "", True)
+            return Client("admin" if self._clients else "", True, "admin")
         if path in ADMIN_PATHS and (self._admins or self._clients):
-            raise _refused(403 if names else 401, "an admin key", given)
-        if self._clients and not names:
+            raise _refused(403 if known else 401, "an admin key", given)
+        if self._clients and not known:
             raise _refused(401, "an API key", given)
-        return Client(names[0] if names else "", not (self._admins or self._clients))
+        return known[0] if known else Client(is_admin=not (self._admins or self._clients))
 
 
-def _namespace(key: str, settings: Settings) -> str:
-    if settings.shares_cache:
-        return ""
-    return "key-" + hashlib.sha256(b"forkroot namespace" + key.encode()).hexdigest()[:32]
+def _client(key: str, settings: Settings) -> Client:
+    name = "key-" + hashlib.sha256(b"forkroot namespace" + key.encode()).hexdigest()[:32]
+    weight = settings.weights.get(key, 1.0)
+    return Client("" if settings.shares_cache else name, tenant=name, weight=weight)
 
 
 def _refused(status: int, wanted: str, given: bytes) -> Refused:

@@ -107,10 +107,13 @@ class RequestRegistry:
 
     def submit(self, call: Call) -> Reply:
         """As `Backend.submit`, in the namespace of the current request's client."""
-        context = self.current.get() or RequestContext("none")
+        context = self.current.get() or RequestContext("none", Client(is_admin=True))
+        client = context.client
+        if not client.is_admin or call.tenant is None:
+            call = replace(call, tenant=client.tenant, weight=client.weight)
         call = replace(
             call,
-            namespace=within(context.client.namespace, call.namespace),
+            namespace=within(client.namespace, call.namespace),
             deadline=self._deadline if call.deadline is None else call.deadline,
         )
         own = self.backend.submit(call)
@@ -148,7 +151,7 @@ class RequestRegistry:
             context.cancel()
             for context in found
             if request_id in (None, context.id)
-            and (client.is_admin or context.client.namespace == client.namespace)
+            and (client.is_admin or context.client.tenant == client.tenant)
         )
 
     def end_calls(self) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ....core.api.calls import WEIGHTS
 from ....core.api.protocol import InvalidCall, InvalidModel, Shown
 
 _KEYS = "a text of visible ASCII characters, at least one, without blanks at its ends"
+_WEIGHTS = f"a number from {WEIGHTS[0]:g} to {WEIGHTS[1]:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,21 +23,41 @@ class Settings:
       unless shares_cache is set.
     admin_keys: for what concerns all clients, such as metrics and flushing the cache. Without one
       these routes are closed where there are client keys, and open where there are none.
+    weights: by key, its share of the engine relative to the others'; 1 where none is given.
     tokenizer_info: what `/tokenizer_info` gives, as tokenizer_config.json has it.
 
-    Raises InvalidCall for a key that no header could bear, or that every request without one would.
+    Raises InvalidCall for a key that no header could bear, or that every request without one would,
+    and for weights that are not allowed or of keys that are not known.
     """
 
     keys: tuple[str, ...] = ()
     admin_keys: tuple[str, ...] = ()
     shares_cache: bool = False
     tokenizer_info: Mapping[str, Any] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, keys in (("api_key", self.keys), ("admin_key", self.admin_keys)):
             for key in keys:
                 if not (key.isascii() and key.isprintable() and key and key == key.strip()):
                     raise InvalidCall(name, Shown("...") if key else key, _KEYS)
+        for key, weight in self.weights.items():
+            if key not in self.keys:
+                raise InvalidCall("key_weight", Shown("..."), "a weight of a key that is known")
+            if type(weight) not in (int, float) or not WEIGHTS[0] <= weight <= WEIGHTS[1]:
+                raise InvalidCall("key_weight", weight, _WEIGHTS)
+
+
+def key_weights(given: Sequence[str]) -> dict[str, float]:
+    """The weights that are given as KEY=N. Raises InvalidCall."""
+    found: dict[str, float] = {}
+    for text in given:
+        key, _, number = text.rpartition("=")
+        try:
+            found[key] = float(number)
+        except ValueError:
+            raise InvalidCall("key_weight", number, _WEIGHTS) from None
+    return found
 
 
 def tokenizer_info(folder: Path) -> dict[str, Any]:
