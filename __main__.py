@@ -217,6 +217,7 @@ def serve(options: argparse.Namespace) -> int:
     """Serve a model over HTTP until SIGTERM or Ctrl-C; 1 if the engine died before."""
     from .adapters.http.serve import check_address, obeyed_once
     from .adapters.http.serve import serve as serve_http
+    from .adapters.http.server.rate_limits import Rates
     from .adapters.http.server.runtime import Limits, Runtime
     from .adapters.http.server.settings import Settings, key_weights, tokenizer_info
     from .core.model.keys import Keys
@@ -234,6 +235,7 @@ def serve(options: argparse.Namespace) -> int:
         tuple(options.admin_key),
         options.share_cache,
         weights=key_weights(options.key_weight),
+        rates=Rates(options.requests_per_minute, options.tokens_per_minute),
     )
     check_address(options.host, options.port)  # a download or a load may take minutes
     _locate(options)

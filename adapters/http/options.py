@@ -27,6 +27,9 @@ def add_serve_options(parser: argparse.ArgumentParser, models: str) -> None:
     more("--api-key", "KEY", f"{text} adds keys, separated by spaces)")
     text = "this key's share of the engine, relative to the others' (may be repeated; default 1)"
     more("--key-weight", "KEY=N", text)
+    for what in ("requests", "tokens"):
+        text = f"{what} that each key may use in a minute; more are refused with 429 (default: any)"
+        parser.add_argument(f"--{what}-per-minute", type=number(int, 1), metavar="N", help=text)
     more("--admin-key", "KEY", "require this key for metrics and for the cache (may be repeated)")
     text = "the name of the model in the API (may be repeated; the first one is reported)"
     more("--served-name", "NAME", text)

@@ -54,6 +54,8 @@ class AdmissionMiddleware:
         start = time.perf_counter()
         try:
             context.client = self.keys.client(scope["path"], headers.get(b"authorization"))
+            if _is_counted(scope) and context.client.tenant != "admin":
+                self.registry.rate_limits.admit(context.client.tenant)
             with self._admitted(scope, context):
                 body = await self._body(receive, headers.get(b"content-length"))
                 if scope["path"] != PATH:  # this route checks its calls itself
@@ -70,7 +72,7 @@ class AdmissionMiddleware:
     def _admitted(self, scope: Scope, context: RequestContext) -> Iterator[None]:
         """Count the request as open while it runs. Raises Refused when the server is full; requests
         that generate nothing are not counted."""
-        if scope["method"] not in ("POST", "PUT") or scope["path"] in UNLIMITED_PATHS:
+        if not _is_counted(scope):
             yield
             return
         num_open = len(self.registry.open)
@@ -163,6 +165,11 @@ class AdmissionMiddleware:
         if error is not None:
             line["error"] = error
         _log.info("%s", json.dumps(line))
+
+
+def _is_counted(scope: Scope) -> bool:
+    """Whether a request may generate something."""
+    return scope["method"] in ("POST", "PUT") and scope["path"] not in UNLIMITED_PATHS
 
 
 class _ClientDisconnected(Exception):

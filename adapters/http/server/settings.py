@@ -10,6 +10,7 @@ from typing import Any
 
 from ....core.api.calls import WEIGHTS
 from ....core.api.protocol import InvalidCall, InvalidModel, Shown
+from .rate_limits import Rates
 
 _KEYS = "a text of visible ASCII characters, at least one, without blanks at its ends"
 _WEIGHTS = f"a number from {WEIGHTS[0]:g} to {WEIGHTS[1]:g}"
@@ -24,6 +25,7 @@ class Settings:
     admin_keys: for what concerns all clients, such as metrics and flushing the cache. Without one
       these routes are closed where there are client keys, and open where there are none.
     weights: by key, its share of the engine relative to the others'; 1 where none is given.
+    rates: what each key may use in a minute; without keys, all clients together.
     tokenizer_info: what `/tokenizer_info` gives, as tokenizer_config.json has it.
 
     Raises InvalidCall for a key that no header could bear, or that every request without one would,
@@ -35,6 +37,7 @@ class Settings:
     shares_cache: bool = False
     tokenizer_info: Mapping[str, Any] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
+    rates: Rates = field(default_factory=Rates)
 
     def __post_init__(self) -> None:
         for name, keys in (("api_key", self.keys), ("admin_key", self.admin_keys)):

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import httpx
 import pytest
 
+from forkroot.adapters.connection import connect
+from forkroot.adapters.http.server.errors import Refused
 from forkroot.adapters.http.server.keys import Client, Keys
 from forkroot.adapters.http.server.metrics import Metrics
+from forkroot.adapters.http.server.rate_limits import RateLimits, Rates
 from forkroot.adapters.http.server.request_registry import RequestContext, RequestRegistry
+from forkroot.adapters.http.server.runtime import Runtime
 from forkroot.adapters.http.server.settings import Settings, key_weights
 from forkroot.adapters.testing import ScriptedBackend
-from forkroot.core.api.protocol import Call, InvalidCall, Text
+from forkroot.core.api.protocol import Call, InvalidCall, Overloaded, Text
+
+from ..conftest import serving
 
 CALL = Call((Text("Hi"),))
 
@@ -62,3 +69,39 @@ def test_a_client_chooses_neither_its_tenant_nor_its_weight(registry: RequestReg
 def test_weights_that_are_not_allowed_are_refused(given: str) -> None:
     with pytest.raises(InvalidCall, match="key_weight"):
         Settings(keys=("one",), weights=key_weights([given]))
+
+
+def test_a_key_that_uses_too_much_waits_and_others_do_not() -> None:
+    now = [100.0]
+    limits = RateLimits(Rates(requests=2, tokens=60), clock=lambda: now[0])
+    limits.admit("one")
+    limits.admit("one")
+    with pytest.raises(Refused) as refused:
+        limits.admit("one")
+    assert (refused.value.fault.status, refused.value.fault.retry_after) == (429, 30)
+    limits.admit("two")
+    now[0] += 30
+    limits.admit("one")
+    limits.take_tokens("two", 90)  # as much as it wants at a time, but it owes then
+    with pytest.raises(Refused) as refused:
+        limits.admit("two")
+    assert refused.value.fault.retry_after == 31
+    limits.take_tokens("two", -80)  # fewer were used than held
+    limits.admit("two")
+
+
+def test_too_many_requests_of_a_key_are_refused_with_the_time_to_wait(runtime: Runtime) -> None:
+    settings = Settings(keys=("one", "two"), admin_keys=("root",), rates=Rates(requests=1))
+    with serving(runtime, settings) as url:
+        body = {"prompt": [1, 2], "max_tokens": 1}
+
+        def post(key: str) -> httpx.Response:
+            headers = {"Authorization": f"Bearer {key}"}
+            return httpx.post(f"{url}/v1/completions", json=body, headers=headers)
+
+        found = [post(key) for key in ("one", "one", "two", "root", "root")]
+        assert [it.status_code for it in found] == [200, 429, 200, 200, 200]
+        assert found[1].json()["error"]["code"] == "rate_limit_exceeded"
+        assert 1 <= int(found[1].headers["Retry-After"]) <= 60
+        with connect(url, api_key="one") as remote, pytest.raises(Overloaded):
+            remote.submit(CALL).result(20)
