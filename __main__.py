@@ -218,8 +218,9 @@ def serve(options: argparse.Namespace) -> int:
     from .adapters.http.serve import check_address, obeyed_once
     from .adapters.http.serve import serve as serve_http
     from .adapters.http.server.audit import audited
+    from .adapters.http.server.rate_limits import Rates
     from .adapters.http.server.runtime import Limits, Runtime
-    from .adapters.http.server.settings import Settings, tokenizer_info
+    from .adapters.http.server.settings import Settings, key_weights, tokenizer_info
     from .core.model.keys import Keys
     from .core.process.supervisor import RestartingBackend
 
@@ -236,6 +237,8 @@ def serve(options: argparse.Namespace) -> int:
         options.share_cache,
         allowed_hosts=(options.host, *options.allowed_host),
         cors_origins=tuple(options.cors_origin),
+        weights=key_weights(options.key_weight),
+        rates=Rates(options.requests_per_minute, options.tokens_per_minute),
     )
     check_address(options.host, options.port)  # a download or a load may take minutes
     _locate(options)

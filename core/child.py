@@ -7,13 +7,15 @@ import gc
 import json
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from .api.protocol import Call, CallFailed, Chat, Chunk, Completion, ForkrootError, Text
 from .api.reply import Mailbox
 from .common import compiling
+from .common.fair_executor import FairExecutor
+from .engine.intake import aborted
 from .local import LocalBackend
 from .process.ipc import Connection, sendable, serve_parent
 
@@ -53,8 +55,8 @@ class RequestHandler:
         self._connection = connection
         self._backend: LocalBackend | None = None
         self._open: dict[int, Outbox] = {}
-        self._preparers = ThreadPoolExecutor(_PREPARERS, "forkroot-prepare")
-        self._encoders = ThreadPoolExecutor(_ENCODERS, "forkroot-encode")
+        self._preparers = FairExecutor(_PREPARERS, "forkroot-prepare", _PREPARERS - 1)
+        self._encoders = FairExecutor(_ENCODERS, "forkroot-encode", _ENCODERS)
 
     def serve(self) -> None:
         """Handle requests until the parent closes or is gone."""
@@ -75,7 +77,7 @@ class RequestHandler:
                 outbox.is_cancelled = True
                 outbox.cancel()
         elif kind == "snapshot":  # may take a while: other requests are still handled
-            self._preparers.submit(self._answer, kind, number, *details)
+            self._preparers.submit("", 1.0, partial(self._answer, kind, number, *details))
         else:
             self._answer(kind, number, *details)
 
@@ -104,14 +106,18 @@ class RequestHandler:
         outbox = Outbox(call, backend.cancel, self._connection, number)
         self._open[number] = outbox
         outbox.when_done(lambda _: self._open.pop(number, None))
+        prepare = partial(self._prepare, backend, call, outbox)
         if call.constraint is not None or call.scoring != "tokens":
-            self._preparers.submit(self._prepare, backend, call, outbox)
+            self._preparers.submit(call.owner, call.weight, prepare)
         elif _is_short(call):
             backend.submit(call, outbox)
         else:
-            self._encoders.submit(self._prepare, backend, call, outbox)
+            self._encoders.submit(call.owner, call.weight, prepare)
 
     def _prepare(self, backend: LocalBackend, call: Call, outbox: Outbox) -> None:
+        if outbox.is_cancelled:
+            outbox.finish(aborted(call))
+            return
         backend.submit(call, outbox)
         if outbox.is_cancelled:  # before the backend knew it
             backend.cancel(outbox)

@@ -24,9 +24,7 @@ from .api.protocol import (
     BackendClosed,
     BackendInfo,
     Call,
-    CallFailed,
     EngineDied,
-    ForkrootError,
     InvalidCall,
     NodeView,
     Reply,
@@ -34,16 +32,17 @@ from .api.protocol import (
 from .api.reply import Mailbox
 from .common.counters import Counters
 from .common.exits import close_at_exit
+from .common.fair_executor import FairExecutor
 from .common.memory import available_memory
 from .engine.engine import Engine
 from .engine.forks import Roots
 from .engine.inbox import Inbox
 from .engine.input import InputProcessor
+from .engine.intake import Intake
 from .engine.output import OutputProcessor
 from .engine.overlap import Runner
 from .engine.queue import WaitingQueue
 from .engine.scheduler import Scheduler
-from .engine.sequence import Job
 from .fsm.constraints import Constraints
 from .model.checkpoint.load import Described, auto_dtype, check_shares, describe
 from .model.checkpoint.loops import precompiled
@@ -52,7 +51,7 @@ from .model.config import DTYPE_BYTES
 from .model.hub.folders import EMBEDDED, is_dummy, model_folder, model_name
 from .model.parallel import Ranks
 from .model.runner.ranks import RankedRunner, join
-from .process.compile_pool import CompilePool
+from .process.compile_pool import CompilePool, compilers
 from .process.ranks import OtherRanks
 from .radix.cache import RadixCache
 from .radix.host import HostTier
@@ -88,10 +87,14 @@ class LocalBackend(ProcessLocal):
         self.name = name
         self.config = config
         self.tokenizer = tokenizer
-        self._compile_pool = CompilePool(tokenizer.token_bytes, end_ids)
+        most = compilers()
+        self._compile_pool = CompilePool(tokenizer.token_bytes, end_ids, most)
+        self._compile_queue = FairExecutor(
+            most, "forkroot-compile", most - 1, self._compile_pool.abandon
+        )
         constraints = Constraints(
             *(tokenizer.token_bytes, end_ids, tokenizer.encode_after, self._compile_pool),
-            config.constraint,
+            *(config.constraint, self._compile_queue),
         )
         self._compiling = constraints.guides.seconds
         self._input_processor = InputProcessor(
@@ -106,11 +109,13 @@ class LocalBackend(ProcessLocal):
         )
         self._engine, self._cache = build_engine(config, tokenizer, runner, constraints)
         self._close_runner = close_runner or _nothing
-        self._jobs: dict[Reply, Job] = {}
         self._inbox = Inbox()
-        self._num_ended = 0
         self._is_closing = False
         self._cause: BaseException | None = None
+        self._intake = Intake(
+            *(self._input_processor, self._engine, self._inbox),
+            lambda: self._end(BackendClosed.before()),
+        )
         self._thread = threading.Thread(target=self._loop, name="forkroot-engine", daemon=True)
         self._thread.start()
         if isinstance(runner, RankedRunner):
@@ -142,31 +147,20 @@ class LocalBackend(ProcessLocal):
         return cls(model_name(source), config, tokenizer, runner, size, end_ids, close)
 
     def submit(self, call: Call, mailbox: Mailbox | None = None) -> Mailbox:
-        """Take a call without waiting; it is checked and tokenized in this thread. Its answer goes
-        into a mailbox that is given, or into a new one."""
+        """Take a call without waiting; it is checked and tokenized in this thread, and held while
+        its constraint is compiled. Its answer goes into a mailbox that is given, or into a new
+        one."""
         mailbox = mailbox or Mailbox(call, self.cancel)
-        try:
-            self._owner.check()
-            job = self._input_processor.job(call, mailbox)
-        except ForkrootError as error:
-            mailbox.fail(error)
-        except Exception as error:
-            failure = CallFailed(f"the call could not be prepared: {error!r}")
-            failure.__cause__ = error
-            mailbox.fail(failure)
+        if self._owner.is_here:
+            self._intake.take(call, mailbox)
         else:
-            job.arrived = time.monotonic()
-            self._jobs[mailbox] = job
-            mailbox.when_done(self._forget)
-            if not self._inbox.post(lambda: self._engine.admit(job), is_call=True):
-                mailbox.fail(self._end(BackendClosed.before()))
+            mailbox.fail(self._owner.fork_error())
         return mailbox
 
     def cancel(self, reply: Reply) -> None:
         """End a call early; its completion says "abort"."""
-        job = self._jobs.get(reply)
-        if job is not None and self._owner.is_here:
-            self._inbox.post(lambda: self._engine.abort(job))
+        if self._owner.is_here:
+            self._intake.cancel(reply)
 
     def info(self) -> BackendInfo:
         """What runs here, the engine's counters and its load, also after `close`. Raises EngineDied
@@ -241,6 +235,7 @@ class LocalBackend(ProcessLocal):
                 if not self._engine.has_work:
                     self._idle()
                 self._inbox.drain()
+                self._intake.expire()
                 if self._engine.has_work and not self._is_closing:
                     self._step()
         except BackendClosed as error:
@@ -257,9 +252,9 @@ class LocalBackend(ProcessLocal):
         while self._inbox.has_actions:
             with contextlib.suppress(Exception):  # a dead engine may raise
                 self._inbox.wait(0)
-        for job in list(self._jobs.values()):
-            job.mailbox.fail(self._end(BackendClosed.meanwhile()))
-        for close in (self._close_runner, self._compile_pool.close):
+        for mailbox in self._intake.open:
+            mailbox.fail(self._end(BackendClosed.meanwhile()))
+        for close in (self._close_runner, self._compile_pool.close, self._compile_queue.close):
             try:
                 close()
             except Exception:
@@ -267,22 +262,18 @@ class LocalBackend(ProcessLocal):
 
     def _idle(self) -> None:
         """Wait for something to do."""
-        due = self._engine.next_event()
-        self._inbox.wait(None if due is None else 0.1)
+        is_due = self._engine.next_event() is not None or self._intake.has_deadline
+        self._inbox.wait(0.1 if is_due else None)
         self._engine.expire_roots()
 
     def _step(self) -> None:
         """One step; if calls ended in it, their callers may call again before the next one."""
-        num_ended, started = self._num_ended, time.monotonic()
+        num_ended, started = self._intake.num_ended, time.monotonic()
         self._engine.step()
-        num_ended = self._num_ended - num_ended
+        num_ended = self._intake.num_ended - num_ended
         if num_ended and not self.config.has_overlap:  # else a device waits as well
-            num_open = len(self._jobs) + num_ended
+            num_open = self._intake.num_open + num_ended
             self._inbox.wait_for_calls(num_ended, num_open, time.monotonic() - started)
-
-    def _forget(self, reply: Reply) -> None:
-        self._jobs.pop(reply, None)
-        self._num_ended += 1
 
     def _end(self, closed: BackendClosed) -> BackendClosed:
         """The error of open calls: `closed`, or EngineDied where the engine has died."""

@@ -44,7 +44,7 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
     """The server of one model. settings: who may use it; None: everybody."""
     settings = settings or Settings()
     metrics = Metrics(runtime.backend)
-    requests = RequestRegistry(runtime.backend, metrics, runtime.limits.deadline)
+    requests = RequestRegistry(runtime.backend, metrics, runtime.limits.deadline, settings.rates)
     passes_on = isinstance(runtime.backend, Elsewhere)
     texts = CheckedTexts(runtime.texts, runtime.backend.info)
     served = replace(runtime, backend=requests, texts=texts, passes_on=passes_on)

@@ -193,6 +193,8 @@ def refused(url: httpx.URL, response: httpx.Response, data: bytes) -> ForkrootEr
             return CallTooLarge("prompt", "...", message)
         case 408 if code == "deadline_exceeded":
             return DeadlineExceeded(message)
+        case 429:
+            return Overloaded(message)
         case 503 if code == "overloaded":
             return Overloaded(message)
         case 503 if code == "engine_dead":

@@ -26,6 +26,11 @@ def add_serve_options(parser: argparse.ArgumentParser, models: str) -> None:
     parser.add_argument("--port", type=number(int, 0, 65535), default=30000, help=text)
     text = "accept this API key from clients (may be repeated; the variable FORKROOT_API_KEYS"
     more("--api-key", "KEY", f"{text} adds keys, separated by spaces)")
+    text = "this key's share of the engine, relative to the others' (may be repeated; default 1)"
+    more("--key-weight", "KEY=N", text)
+    for what in ("requests", "tokens"):
+        text = f"{what} that each key may use in a minute; more are refused with 429 (default: any)"
+        parser.add_argument(f"--{what}-per-minute", type=number(int, 1), metavar="N", help=text)
     more("--admin-key", "KEY", "require this key for metrics and for the cache (may be repeated)")
     text = "without keys, answer requests for this name too, besides addresses, localhost and the"
     more("--allowed-host", "NAME", f"{text} machine's own name (may be repeated; * for any)")

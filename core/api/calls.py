@@ -16,6 +16,7 @@ from .keywords import KeywordOwner, checks_fields
 from .prompts import PROMPTS, Prompt, is_prompt, is_text
 
 HINT_VERSION = 1
+WEIGHTS = 0.01, 100.0
 COMPACT, SPACED = (",", ":"), (", ", ": ")
 _CALLS = "a Call, as Call((Text('Once upon a time'),), Sampling(max_tokens=16))"
 _SEPARATORS = "a tuple of a comma and a colon, each a text with at most 16 blanks beside it"
@@ -231,6 +232,10 @@ class Call:
       as far as the setting `logprob_bytes` allows; only what is not kept is computed.
     stream: deliver chunks as they come; otherwise only the terminal completion.
     namespace: calls of different namespaces never share a cached token.
+    tenant: whose call it is; None: the namespace's. Tenants share the engine and the compilers
+      fairly, and no compiled constraint nor name of a root is known across them.
+    weight: the tenant's share of the engine, relative to those of others; that of its newest call
+      counts.
     priority: a higher one is served earlier; -100 to 100.
     deadline: seconds from submission after which the call ends in DeadlineExceeded.
     """
@@ -246,6 +251,13 @@ class Call:
     priority: int = 0
     deadline: float | None = None
     scored_from: int | None = None
+    tenant: str | None = None
+    weight: float = 1.0
+
+    @property
+    def owner(self) -> str:
+        """The tenant, or else the namespace."""
+        return self.namespace if self.tenant is None else self.tenant
 
     def check(self) -> None:
         """Raise InvalidCall for the first field whose value is not allowed."""
@@ -333,5 +345,10 @@ _CALL_RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "scored_from": (
         "a position of the prompt, 0 or more, or None",
         lambda v: v is None or (type(v) is int and v >= 0),
+    ),
+    "tenant": ("a text, or None", lambda v: v is None or is_text(v)),
+    "weight": (
+        f"a number from {WEIGHTS[0]:g} to {WEIGHTS[1]:g}",
+        lambda v: type(v) in (int, float) and WEIGHTS[0] <= v <= WEIGHTS[1],
     ),
 }

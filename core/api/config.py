@@ -73,7 +73,7 @@ class EngineConfig:
     ranks: processes that hold the model together (tensor parallelism), this one included.
     max_running: maximum number of sequences in one batch; None: 64 on a CPU, up to 256 on a GPU:
       fewer where the memory for such steps would leave too little for KV.
-    max_waiting: maximum number of waiting calls; one more ends in Overloaded.
+    max_waiting: maximum number of waiting calls of one tenant; one more ends in Overloaded.
     chunk_tokens: maximum prompt tokens computed in one step (chunked prefill); None: 1024 on a CPU,
       up to 8192 on a GPU, likewise.
     context_len: maximum tokens of one sequence, at most the context length of the model; None: that

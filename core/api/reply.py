@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from types import TracebackType
@@ -84,11 +85,13 @@ async def _one_by_one(
 class Mailbox:
     """The `Reply` of a backend in this process: what is put in on one side is read on the other.
 
-    cancel: called with the mailbox when a reader asks to end the call early.
+    cancel: called with the mailbox when a reader asks to end the call early. submitted: the
+      monotonic clock's second at which the call came.
     """
 
     def __init__(self, call: Call, cancel: Callable[[Mailbox], object] | None = None) -> None:
         self.call = call
+        self.submitted = time.monotonic()
         self._cancel = cancel
         self._lock = threading.Lock()
         self._chunks: list[Chunk] = []

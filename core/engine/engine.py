@@ -31,8 +31,9 @@ _NOT_FINITE = "the model's logits are not finite"
 class Engine:
     """Runs jobs over one scheduler and one runner.
 
-    clock: seconds, monotonic. max_waiting: sequences that may wait. overlap: whether each batch is
-      launched before the results of the previous one are read, if the runner is a Launcher.
+    clock: seconds, monotonic. max_waiting: sequences of a tenant that may wait. overlap: whether
+      each batch is launched before the results of the previous one are read, if the runner is a
+      Launcher.
     """
 
     def __init__(
@@ -91,11 +92,12 @@ class Engine:
         self.counters.calls += 1
         self._jobs[job] = None
         job.arrived = self._clock() if job.arrived is None else job.arrived
-        if self._scheduler.num_waiting + len(job.sequences) > self._max_waiting:
+        num_waiting = self._scheduler.num_waiting_of(job.call.owner)
+        if num_waiting + len(job.sequences) > self._max_waiting:
             self._fail(job, self._overload(job))
             return
         if job.call.deadline is not None:
-            job.expires = self._clock() + job.call.deadline
+            job.expires = job.arrived + job.call.deadline
         try:
             for sequence in job.sequences:
                 self._output_processor.begin(sequence)
@@ -382,9 +384,8 @@ class Engine:
         field = "options" if job.call.options else "n"
         if len(job.sequences) > self._max_waiting:
             return CallTooLarge(field, len(job.sequences), f"{self._max_waiting} (max_waiting)")
-        return Overloaded(
-            f"{self._scheduler.num_waiting} wait already (max_waiting={self._max_waiting})"
-        )
+        num_waiting = self._scheduler.num_waiting_of(job.call.owner)
+        return Overloaded(f"{num_waiting} wait already (max_waiting={self._max_waiting})")
 
     def _fail_with(self, job: Job, cause: Exception) -> None:
         if job in self._jobs:

@@ -21,7 +21,7 @@ class _Root:
 
 
 class Roots:
-    """The pinned roots of one cache, by namespace and name.
+    """The pinned roots of one cache, by namespace (or whose names these are) and name.
 
     cache: whose leases they are. timeout: seconds after its last use that a root stays pinned.
     """
@@ -103,10 +103,9 @@ class RootPinning:
         length = sequence.prompt_len if job.is_prefill_only else job.root_len
         if hint is None or not length or sequence.index or sequence.is_aborted:
             return
-        namespace = job.call.namespace
-        if job.is_prefill_only or not self._roots.has(namespace, hint.root):
-            lease = self._cache.acquire(namespace, sequence.ids[:length], length)
-            self._roots.pin(namespace, hint.root, lease, hint.branches, now)
+        if job.is_prefill_only or not self._roots.has(_space(job), hint.root):
+            lease = self._cache.acquire(job.call.namespace, sequence.ids[:length], length)
+            self._roots.pin(_space(job), hint.root, lease, hint.branches, now)
 
     def count_root_tokens(self, sequence: Sequence) -> int:
         """The cached tokens of a sequence that belong to the root of its hint; 0 where that was not
@@ -115,14 +114,21 @@ class RootPinning:
         hint = self._hint(job)
         if hint is None or job.is_prefill_only:
             return 0
-        length = job.root_len or self._roots.length(job.call.namespace, hint.root)
+        length = job.root_len or self._roots.length(_space(job), hint.root)
         return min(sequence.cached_len or 0, length)
 
     def finish_branch(self, job: Job, now: float) -> None:
         """A branch is done with its root."""
         hint = self._hint(job)
         if hint is not None and not job.is_prefill_only:
-            self._roots.finish_branch(job.call.namespace, hint.root, now)
+            self._roots.finish_branch(_space(job), hint.root, now)
 
     def _hint(self, job: Job) -> ForkHint | None:
         return job.call.hint if self._is_on else None
+
+
+def _space(job: Job) -> str:
+    """Within which the names of roots are known: tenants may share a namespace of the cache, but no
+    names."""
+    call = job.call
+    return call.namespace if call.tenant is None else f"{call.tenant}\0{call.namespace}"

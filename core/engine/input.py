@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from ..api.protocol import (
     check_call,
 )
 from ..api.reply import Mailbox
+from ..fsm.cache import GuideRequest
 from ..fsm.constraints import Constraints
 from ..fsm.guide import Cursor, Guide
 from ..text.tokenizer import Tokenizer
@@ -34,6 +36,14 @@ from .sequence import Job, Sequence, StopRules
 _EMPTY = Text(""), Tokens(())
 _NO_TOKENS = StopRules(frozenset(), (), 0, 0)
 _GOLDEN = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: spreads consecutive numbers
+
+
+class Prepared(NamedTuple):
+    """A call on its way: guide is None where it needs none."""
+
+    job: Job
+    prompt: list[int]
+    guide: GuideRequest | None
 
 
 @dataclass(slots=True)
@@ -58,7 +68,12 @@ class InputProcessor:
     _num_seeds: Iterator[int] = field(default_factory=itertools.count)
 
     def job(self, call: Call, mailbox: Mailbox) -> Job:
-        """The job of a call. Raises InvalidCall or a subclass."""
+        """The job of a call; waits for its constraint. Raises InvalidCall or a subclass."""
+        return self.finish(self.prepare(call, mailbox))
+
+    def prepare(self, call: Call, mailbox: Mailbox) -> Prepared:
+        """A call whose prompt is tokenized, and whose constraint may still be compiled. Raises
+        InvalidCall or a subclass."""
         check_call(call)
         self._check_ids("logit_bias", call.sampling.logit_bias)
         self._check_ids("stop_token_ids", call.sampling.stop_token_ids)
@@ -66,13 +81,18 @@ class InputProcessor:
         if not isinstance(call.prompt, Chat) and not any(it not in _EMPTY for it in call.prompt):
             prompt = []
         self._check_ids("prompt", prompt)
-        job = Job(call, mailbox)
+        return Prepared(Job(call, mailbox), prompt, self._request(call, prompt))
+
+    def finish(self, prepared: Prepared) -> Job:
+        """The job of a prepared call; waits for its constraint. Raises InvalidCall or a
+        subclass."""
+        job, prompt, call = prepared.job, prepared.prompt, prepared.job.call
         if call.options and call.scoring != "tokens":
             self._add_search(job, prompt)
         elif call.options:
             self._add_options(job, prompt)
         else:
-            self._add_samples(job, prompt)
+            self._add_samples(job, prompt, prepared.guide)
         job.num_open = len(job.sequences)
         job.root_len = self._root_len(call, prompt)
         return job
@@ -85,12 +105,24 @@ class InputProcessor:
         except CallTooLarge as error:
             raise self._too_long(error.value, self.context_len - num_new) from None
 
-    def _add_samples(self, job: Job, prompt: list[int]) -> None:
+    def _request(self, call: Call, prompt: list[int]) -> GuideRequest | None:
+        """The constraint of a call that generates. Raises InvalidCall for a prompt that does not
+        fit."""
+        if call.options:
+            return None
         if not prompt:
             raise InvalidCall("prompt", "", "at least one token")
+        if call.constraint is None or self._max_new(call.sampling, len(prompt)) == 0:
+            return None
+        if self.constraints is None:
+            kind = type(call.constraint).__name__
+            raise UnsupportedCall("constraint", kind, "None (not supported by this runtime)")
+        return self.constraints.request(call)
+
+    def _add_samples(self, job: Job, prompt: list[int], request: GuideRequest | None) -> None:
         sampling = job.call.sampling
         max_new = self._max_new(sampling, len(prompt))
-        guide = job.guide = self._guide(job.call, max_new)
+        guide = job.guide = None if request is None else _checked(request.result(), max_new)
         rules = StopRules(
             end_ids=frozenset(sampling.stop_token_ids)
             | (frozenset() if sampling.ignore_eos and guide is None else self.end_ids),
@@ -178,21 +210,6 @@ class InputProcessor:
             )
         )
 
-    def _guide(self, call: Call, max_new: int) -> Guide | None:
-        """The compiled constraint of a call. Raises InvalidCall for one that is not allowed, or
-        whose shortest answer takes more than `max_new` tokens."""
-        if call.constraint is None or max_new == 0:
-            return None
-        if self.constraints is None:
-            kind = type(call.constraint).__name__
-            raise UnsupportedCall("constraint", kind, "None (not supported by this runtime)")
-        guide = self.constraints.guide(call.constraint)
-        shortest = guide.cursor().shortest_finish()
-        if shortest > max_new:
-            allowed = f">= {shortest}, the tokens of the shortest valid answer"
-            raise InvalidCall("max_tokens", max_new, allowed)
-        return guide
-
     def _max_new(self, sampling: Sampling, prompt_len: int) -> int:
         """Tokens to generate at most: as many as requested, as far as the context holds them."""
         available = self.context_len - prompt_len
@@ -243,6 +260,15 @@ class InputProcessor:
 
     def _seed(self, seed: int | None) -> int:
         return _splitmix64(_splitmix64(self.seed) + next(self._num_seeds)) if seed is None else seed
+
+
+def _checked(guide: Guide, max_new: int) -> Guide:
+    """The guide. Raises InvalidCall where its shortest answer takes more than `max_new` tokens."""
+    shortest = guide.cursor().shortest_finish()
+    if shortest > max_new:
+        allowed = f">= {shortest}, the tokens of the shortest valid answer"
+        raise InvalidCall("max_tokens", max_new, allowed)
+    return guide
 
 
 def _splitmix64(number: int) -> int:

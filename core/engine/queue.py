@@ -7,16 +7,21 @@ many, plus those that were waiting then. A sequence that is overdue and does not
 behind it waiting until it does. A root has no privilege: it comes before its branches, because it
 matches as much as they do and arrived first; roots prefilled ahead of other programs' branches
 would only fill the pool.
+
+All this is of one tenant's sequences. Tenants take turns, by what each has got (`tenants`); one
+that waits alone is served in exactly this order.
 """
 
 from __future__ import annotations
 
 import random
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Collection, Iterator
 
 from ..radix.cache import RadixCache
 from .sequence import Sequence
+from .tenants import Tenants
 
 MATCHES_PER_STEP = 256
 
@@ -25,6 +30,7 @@ class WaitingQueue:
     """Waiting sequences under one order: "lpm", "dfs", "fcfs" or "random".
 
     hold_min: shared uncomputed tokens for which a sequence waits on one that computes them.
+    tenants: of the sequences that wait here or have been admitted, until `leave`.
     """
 
     def __init__(
@@ -39,7 +45,7 @@ class WaitingQueue:
         self._last_key = b""
         self._num_added = 0
         self._num_returned = 0
-        self._num_admitted = 0
+        self.tenants = Tenants()
         self.hold_min = hold_min
 
     @property
@@ -52,30 +58,39 @@ class WaitingQueue:
 
     def add(self, sequence: Sequence) -> None:
         """Add a sequence; its age counts from now."""
-        sequence.arrival = self._num_admitted
+        self._enter(sequence)
+        sequence.arrival = self.tenants[sequence.job.call.owner].num_admitted
         self._num_added += 1
         self._waiting[sequence] = self._num_added
 
     def add_first(self, sequence: Sequence) -> None:
         """Let a retracted sequence wait again, before those retracted earlier; its age counts from
         its first arrival."""
+        self._enter(sequence)
         self._num_returned += 1
         self._waiting[sequence] = -self._num_returned
 
-    def remove(self, sequence: Sequence) -> None:
-        """Take it out without admitting it."""
-        self._waiting.pop(sequence, None)
+    def _enter(self, sequence: Sequence) -> None:
+        call = sequence.job.call
+        self.tenants.enter(call.owner, call.weight)
 
-    def admit(self, sequence: Sequence) -> None:
-        """Take it out to run: all others age by one."""
+    def leave(self, sequence: Sequence) -> None:
+        """A sequence that was admitted has ended, or one that waits is to be admitted no more."""
+        was_running = sequence.row >= 0
+        if was_running or self._waiting.pop(sequence, None) is not None:
+            self.tenants.leave(sequence.job.call.owner, was_running)
+
+    def admit(self, sequence: Sequence, num_tokens: int) -> None:
+        """Take it out to run: all others of its tenant age by one. num_tokens: to be computed."""
         del self._waiting[sequence]
-        self._num_admitted += 1
+        self.tenants.start(sequence.job.call.owner, num_tokens)
         if self._order == "dfs":
             self._last_key = _dfs_key(sequence)
 
     def is_overdue(self, sequence: Sequence) -> bool:
         """Whether it has waited so long that no other may be admitted before it."""
-        return self._num_admitted - sequence.arrival >= self.bound
+        num_admitted = self.tenants[sequence.job.call.owner].num_admitted
+        return num_admitted - sequence.arrival >= self.bound
 
     def match(self, sequence: Sequence, cache: RadixCache) -> None:
         """Note how much of the sequence is cached now, and of its scores."""
@@ -86,18 +101,28 @@ class WaitingQueue:
         match = cache.match(namespace, sequence.tokens, sequence.match_limit)
         sequence.match_len, sequence.match_node = match.length, match.node
 
-    def ranked(self, cache: RadixCache) -> Iterator[Sequence]:
+    def ranked(self, cache: RadixCache, skipped: Collection[str] = ()) -> Iterator[Sequence]:
         """Every waiting sequence, the next to admit first. Matches are updated first; of a long
-        queue, those of a part."""
+        queue, those of a part. skipped: tenants whose sequences are left out; may change
+        meanwhile."""
         waiting = list(self._waiting)
         self._match_some(waiting, cache)
         if self._order == "lpm":
             waiting.sort(key=self._rank)
-            return iter(waiting)
-        waiting = self._sorted(waiting)
-        overdue = [sequence for sequence in waiting if self.is_overdue(sequence)]
-        rest = [sequence for sequence in waiting if not self.is_overdue(sequence)]
-        return iter(sorted(overdue, key=lambda sequence: sequence.arrival) + rest)
+        else:
+            waiting = self._sorted(waiting)
+            overdue = [sequence for sequence in waiting if self.is_overdue(sequence)]
+            rest = [sequence for sequence in waiting if not self.is_overdue(sequence)]
+            waiting = sorted(overdue, key=lambda sequence: sequence.arrival) + rest
+        return self._in_turn(waiting, skipped) if self.tenants.are_several else iter(waiting)
+
+    def _in_turn(self, ranked: list[Sequence], skipped: Collection[str]) -> Iterator[Sequence]:
+        """The sequences of each tenant in their order; tenants by what they have got by then."""
+        queues: dict[str, deque[Sequence]] = {}
+        for sequence in ranked:
+            queues.setdefault(sequence.job.call.owner, deque()).append(sequence)
+        while names := [name for name, queue in queues.items() if queue and name not in skipped]:
+            yield queues[self.tenants.next(names)].popleft()
 
     def _sorted(self, waiting: list[Sequence]) -> list[Sequence]:
         waiting.sort(key=self._waiting.__getitem__)

@@ -6,37 +6,18 @@ table and the leases of running sequences. Works on integers: it knows nothing o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..api.batch import Ints
+from ..common.fair_share import FairShare
 from ..radix.cache import Lease, RadixCache
 from .batch import Part
 from .forks import Roots
+from .preemption import Holders, is_prefilling, unallocated
+from .prefilling import Prefilling
 from .queue import MATCHES_PER_STEP, WaitingQueue
+from .reservation import NewTokenRatio
 from .sequence import Sequence
-
-
-@dataclass(slots=True)
-class NewTokenRatio:
-    """The share of a call's unknown output length that is reserved at admission: an estimate
-    between `low` and 1 that decays with each step and increases with each retraction."""
-
-    ratio: float = 0.4
-    low: float = 0.1
-
-    def decay(self) -> None:
-        """Lower the ratio after a step."""
-        self.ratio = max(self.low, self.ratio * 0.999)
-
-    def increase(self) -> None:
-        """Raise the ratio after a retraction."""
-        self.ratio = min(1.0, self.ratio + 0.2)
-
-    def expected(self, sequence: Sequence) -> int:
-        """Slots that generated tokens of this sequence will still take."""
-        return int(self.ratio * max(0, sequence.rules.max_new - sequence.num_new))
 
 
 class Scheduler:
@@ -62,8 +43,9 @@ class Scheduler:
         self._chunk_tokens = chunk_tokens
         self._new_token_ratio = NewTokenRatio()
         self._rows = list(range(max_running - 1, -1, -1))
-        self._prefilling: dict[tuple[int, int], list[Sequence]] = {}
-        self._scoring: dict[int, list[Sequence]] = {}
+        self._prefilling = Prefilling(queue.hold_min)
+        self._chunk_share = FairShare()
+        self._blocked: dict[str, int] = {}
         self._is_changed = True
         self._num_roots = 0
         self._changed: list[tuple[int, int, int]] = []
@@ -75,6 +57,10 @@ class Scheduler:
     def num_waiting(self) -> int:
         """Sequences that wait."""
         return len(self._queue)
+
+    def num_waiting_of(self, tenant: str) -> int:
+        """Sequences of a tenant that wait."""
+        return self._queue.tenants.num_waiting(tenant)
 
     def add(self, sequence: Sequence) -> None:
         """Let a sequence wait for its turn."""
@@ -88,6 +74,8 @@ class Scheduler:
         is cached already (a prefill-only call).
         """
         self._admit()
+        if (victim := self._find_victim()) is not None:
+            self._yield_to_others(victim)
         parts = self._allocate()
         while not parts and any(sequence.num_pending for sequence in self.running):
             self._free_memory()
@@ -98,8 +86,10 @@ class Scheduler:
     def schedule_ahead(self) -> list[Part]:
         """As `schedule`, while the step before is still in flight. A token that this samples can be
         computed next. Retracts nothing: empty also where memory is short, or where all depends on
-        the results in flight."""
+        the results in flight, or a tenant has to yield to another."""
         self._admit()
+        if self._find_victim() is not None:
+            return []
         decodes = self._allocate_decodes(self._ready_ahead())
         self._new_token_ratio.decay()
         return [] if decodes is None else decodes + self._allocate_prefills(self._chunk_tokens)
@@ -162,8 +152,8 @@ class Scheduler:
         invalid."""
         self._is_changed = True
         sequence.epoch += 1
+        self._queue.leave(sequence)
         if sequence.row < 0:
-            self._queue.remove(sequence)
             return
         self._commit(sequence)
         assert sequence.lease is not None
@@ -174,12 +164,14 @@ class Scheduler:
         sequence.lease, sequence.row = None, -1
         sequence.num_computed = sequence.num_allocated = 0
 
-    def retract(self, sequence: Sequence) -> None:
-        """Send a running sequence back to wait, because memory ran out; its work stays cached."""
-        self.finish(sequence)
-        self._new_token_ratio.increase()
-        self.num_retracted += 1
+    def retract(self, sequence: Sequence, is_memory_short: bool = True) -> None:
+        """Send a running sequence back to wait, because memory ran out or another tenant is to run;
+        its work stays cached."""
         self._queue.add_first(sequence)
+        self.finish(sequence)
+        if is_memory_short:
+            self._new_token_ratio.increase()
+        self.num_retracted += 1
 
     def num_held_slots(self) -> int:
         """Slots of running sequences that are not in the tree."""
@@ -194,30 +186,27 @@ class Scheduler:
     def _admit(self) -> None:
         """Algorithm 1: admit waiting sequences by rank, as far as memory allows. The cached prefix
         of a sequence that does not fit stays locked meanwhile, so that later ones do not evict
-        it."""
-        budget = self._chunk_tokens - sum(
-            s.num_unallocated for s in self.running if s.num_unallocated > 1
-        )
-        if not self._queue or not self._rows or budget <= 0:
+        it. Each tenant may have a chunk of uncomputed tokens."""
+        budgets = self._budgets()
+        skipped = {name for name, budget in budgets.items() if budget <= 0}
+        if not self._rows or len(skipped) == len(budgets):
             return
         if self.running and not self._is_changed and len(self._roots) >= self._num_roots:
             return
-        self._is_changed, self._num_roots = False, len(self._roots)
-        expected = self._new_token_ratio.expected
-        reserved = sum(s.num_unallocated + expected(s) for s in self.running)
-        available = self._cache.num_available - reserved
-        self._prefilling.clear()
-        self._scoring.clear()
-        for sequence in self.running:
-            self._index_prefill(sequence)
+        self._is_changed, self._num_roots = bool(skipped), len(self._roots)
+        available = self._num_available()
+        self._prefilling.reset(self.running)
+        self._blocked.clear()
         too_large: list[Lease] = []
-        for sequence in self._queue.ranked(self._cache):
-            if not self._rows or budget <= 0:
+        for sequence in self._queue.ranked(self._cache, skipped):
+            name = sequence.job.call.owner
+            if not self._rows or name in skipped:
                 self._is_changed = True  # for those that were not looked at
                 namespace = sequence.job.call.namespace  # its tokens on the host come back
                 self._cache.fetch(namespace, sequence.tokens, sequence.match_limit)
                 break
             if self._waits_for_prefix(sequence):
+                self._blocked.setdefault(name, 0)
                 continue
             before = self._cache.num_available
             lease = self._acquire(sequence)
@@ -226,13 +215,27 @@ class Scheduler:
             if self._fits(needed, available):
                 available = max(0, available - needed)
                 self._start(sequence, lease)
-                budget -= sequence.num_pending
+                budgets[name] -= sequence.num_pending
+                if budgets[name] <= 0:
+                    skipped.add(name)
+                    self._is_changed |= self._queue.tenants.are_several
                 continue
+            self._blocked.setdefault(name, needed)
             too_large.append(lease)
             if self._queue.is_overdue(sequence) or len(too_large) == MATCHES_PER_STEP:
                 break
         for lease in reversed(too_large):  # what is wanted first is evicted last
             self._cache.release(lease)
+
+    def _budgets(self) -> dict[str, int]:
+        """By tenant that waits: uncomputed tokens of sequences that may be admitted for it."""
+        names, started = self._queue.tenants.waiting, unallocated(self.running)
+        return {name: self._chunk_tokens - started.get(name, 0) for name in names}
+
+    def _num_available(self) -> int:
+        """Slots that are not reserved for running sequences."""
+        reserved = sum(s.num_unallocated + self._new_token_ratio.expected(s) for s in self.running)
+        return self._cache.num_available - reserved
 
     def _acquire(self, sequence: Sequence) -> Lease:
         namespace = sequence.job.call.namespace
@@ -251,7 +254,7 @@ class Scheduler:
         return True
 
     def _start(self, sequence: Sequence, lease: Lease) -> None:
-        self._queue.admit(sequence)
+        self._queue.admit(sequence, sequence.num_ids - lease.length)
         sequence.lease = lease
         sequence.row = self._rows.pop()
         sequence.num_computed = sequence.num_allocated = lease.length
@@ -260,44 +263,42 @@ class Scheduler:
         self.table[sequence.row, : lease.length] = lease.slots
         self._changed.append((sequence.row, 0, lease.length))
         self.running.append(sequence)
-        self._index_prefill(sequence)
-
-    # --- in-batch sharing ------------------------------------------------------------------
-
-    def _index_prefill(self, sequence: Sequence) -> None:
-        """Note the node of the tree to which this sequence's uncommitted prompt tokens belong."""
-        lease = sequence.lease
-        if lease is not None and lease.node >= 0 and sequence.num_pending > 1:
-            key = lease.node, int(sequence.ids[lease.length])
-            self._prefilling.setdefault(key, []).append(sequence)
-            if sequence.score_start is not None and sequence.stored_end < sequence.prompt_len:
-                key_hash = sequence.prefix_hash(sequence.stored_end - 1)
-                self._scoring.setdefault(key_hash, []).append(sequence)
+        self._prefilling.add(sequence)
 
     def _waits_for_prefix(self, sequence: Sequence) -> bool:
         """Whether a running sequence computes a prefix that this one would compute again, or scores
         tokens that this one would score again."""
         if sequence.needs_scores and sequence.match_len == sequence.match_limit:
-            return self._cache.keeps_logprobs and self._waits_for_scores(sequence)
+            return self._cache.keeps_logprobs and self._prefilling.has_scores_of(sequence)
         if sequence.match_node < 0:
             self._queue.match(sequence, self._cache)  # an admission of this step may have split it
-        start, limit = sequence.match_len, sequence.match_limit
-        if start >= limit or sequence.match_node < 0:
-            return False
-        others = self._prefilling.get((sequence.match_node, int(sequence.ids[start])), ())
-        wanted, min_len = sequence.ids[start:limit], self._queue.hold_min
-        return any(_common_prefix_len(wanted, other.tokens[start:]) >= min_len for other in others)
+        return self._prefilling.has_prefix_of(sequence)
 
-    def _waits_for_scores(self, sequence: Sequence) -> bool:
-        """Whether a running sequence finds the next scores that this one wants."""
-        start, limit = sequence.match_limit, sequence.full_limit
-        others = self._scoring.get(sequence.prefix_hash(start), ())
-        wanted, min_len = sequence.ids[start:limit], 1 + self._queue.hold_min
-        return any(
-            other.num_top_logprobs >= sequence.num_top_logprobs
-            and _common_prefix_len(wanted, other.ids[start : other.prompt_len]) >= min_len
-            for other in others
-        )
+    def _find_victim(self) -> Sequence | None:
+        """The sequence to retract where the tenant whose turn it is cannot run for lack of slots or
+        rows, of which another would still hold more; None: none."""
+        tenants = self._queue.tenants
+        if not tenants.are_several or not (waiting := tenants.waiting):
+            return None
+        name = tenants.next(waiting)
+        needed = self._blocked.get(name)
+        if needed is not None and needed > self._num_available():
+            return self._holders().victim(name, needed)
+        if self._rows or (needed == 0 and is_prefilling(self.running, name)):
+            return None
+        return Holders(self.running, tenants, lambda _: 1).victim(name, 1)
+
+    def _holders(self) -> Holders:
+        """Who holds slots, with those reserved."""
+        expected = self._new_token_ratio.expected
+        return Holders(self.running, self._queue.tenants, lambda s: s.num_ids + expected(s))
+
+    def _yield_to_others(self, victim: Sequence | None) -> None:
+        """Retract until the tenant whose turn it is can run, and admit it."""
+        while victim is not None:
+            self.retract(victim, is_memory_short=False)
+            victim = self._find_victim()
+        self._admit()
 
     # --- placing ---------------------------------------------------------------------------
 
@@ -333,15 +334,21 @@ class Scheduler:
         self.table[[s.row for s in ready], starts] = slots
         for sequence in ready:
             sequence.num_allocated += 1
+            if self._queue.tenants.are_several:
+                self._queue.tenants.charge(sequence.job.call.owner, 1)
         return [Part(s, start, 1, True, s.epoch) for s, start in zip(ready, starts, strict=True)]
 
     def _allocate_prefills(self, budget: int) -> list[Part]:
-        """Chunks of the prompts that are not computed yet, at most `budget` tokens in all."""
+        """Chunks of the prompts that are not computed yet, at most `budget` tokens in all, which
+        tenants share by weight."""
         parts = []
+        budgets = self._chunk_budgets(budget)
         for sequence in self.running:
             if budget <= 0 or sequence.num_unallocated < 2:
                 continue
-            count = min(sequence.num_unallocated, budget, self._cache.num_available)
+            name = sequence.job.call.owner
+            most = budgets.get(name, budget)
+            count = min(sequence.num_unallocated, most, self._cache.num_available)
             slots = self._cache.allocate(count) if count else None
             if slots is None:
                 continue
@@ -350,14 +357,23 @@ class Scheduler:
             sequence.num_allocated += count
             parts.append(Part.of_prompt(sequence, start, count))
             budget -= count
+            if name in budgets:
+                budgets[name] -= count
         return parts
 
+    def _chunk_budgets(self, budget: int) -> dict[str, int]:
+        """The share of each tenant in the tokens of this step's chunks; empty where one tenant has
+        prompts to compute, or none."""
+        tenants = self._queue.tenants
+        wanted = unallocated(self.running) if tenants.are_several else {}
+        self._chunk_share.update({name: tenants[name].weight for name in wanted})
+        return self._chunk_share.divide(budget, wanted) if len(wanted) > 1 else {}
+
     def _free_memory(self) -> None:
-        """Release the pinned root that matters least, or else retract a sequence: the least urgent,
-        of these the least progressed, the newest."""
+        """Release the pinned root that matters least, or else retract a sequence of the tenant that
+        holds most."""
         if not self._roots.release_one():
-            newest = reversed(self.running)
-            self.retract(min(newest, key=lambda s: (s.job.call.priority, s.num_new, -s.arrival)))
+            self.retract(self._holders().least_of_largest())
 
     def _free(self, sequence: Sequence, start: int) -> None:
         """Free the slots of a running sequence from position `start` on."""
@@ -378,11 +394,3 @@ class Scheduler:
         if differs.any():  # others cached the same tokens meanwhile
             self._changed.append((sequence.row, int(differs.argmax()), count))
             row[:count] = slots
-
-
-def _common_prefix_len(first: Ints, second: Ints) -> int:
-    """Length of the common prefix."""
-    size = min(len(first), len(second))
-    differs = first[:size] != second[:size]
-    index = int(differs.argmax()) if size else 0
-    return index if size and differs[index] else size

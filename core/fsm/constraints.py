@@ -12,9 +12,10 @@ from importlib.metadata import EntryPoint
 from typing import Any, Protocol
 
 from ..api.dialects import ignored, log_ignored
-from ..api.protocol import Choices, Constraint, Grammar, InvalidCall, JsonSchema, Regex
-from .cache import GuideCache
+from ..api.protocol import Call, Choices, Constraint, Grammar, InvalidCall, JsonSchema, Regex
+from .cache import GuideCache, GuideRequest, Later
 from .distinct import DistinctGuide
+from .forget import forget_compiled
 from .grammar.explore import Known
 from .grammar.grammar import GrammarGuide
 from .grammar.matcher import Library
@@ -46,10 +47,14 @@ class CompilePool(Protocol):
     def is_busy(self) -> bool:
         """Whether something else is being compiled."""
 
-    def compiled(self, constraint: Regex | Choices, field: str | None = None) -> Compiled:
+    def compiled(
+        self, constraint: Regex | Choices, field: str | None = None, tenant: str = ""
+    ) -> Compiled:
         """As `regular.automaton`, and what ends it takes."""
 
-    def plan(self, constraint: JsonSchema | Grammar) -> Compiled | Known | Unrepeated:
+    def plan(
+        self, constraint: JsonSchema | Grammar, tenant: str = ""
+    ) -> Compiled | Known | Unrepeated:
         """As `plan_of`, and what ends an automaton takes."""
 
 
@@ -58,6 +63,7 @@ class Constraints:
 
     token_bytes: [vocabulary]. end_ids: its end tokens. encode: text -> tokens, nothing added.
     compile_pool: for large constraints; None: all are compiled in the caller's thread.
+    later: where they wait for the pool, by tenant; None: in the caller's thread.
     kind: "auto", or the path of a factory ("module:Factory") whose result is tried first for each
       guide. Raises InvalidCall where that makes nothing.
     """
@@ -69,17 +75,32 @@ class Constraints:
         encode: Callable[[str], Sequence[int]],
         compile_pool: CompilePool | None = None,
         kind: str = "auto",
+        later: Later | None = None,
     ) -> None:
         self._token_bytes = token_bytes
         self._end_ids = [token for token in end_ids if token < len(token_bytes)]
         self._encode = encode
         self._compile_pool = compile_pool
         self._brought = _brought(kind, token_bytes, end_ids, encode)
-        self.guides = GuideCache(self._compile)
+        self._last_tenant = ""
+        if compile_pool is None or later is None:
+            self.guides = GuideCache(self._compile)
+        else:
+            self.guides = GuideCache(
+                self._compile_there, compile_here=self._compile_here, later=later
+            )
 
-    def guide(self, constraint: Constraint) -> Guide:
-        """The guide of a constraint, compiled at most once. Raises InvalidCall or a subclass."""
-        return self.guides.get(constraint)
+    def guide(self, constraint: Constraint, tenant: str = "") -> Guide:
+        """The guide of a constraint, compiled at most once for a tenant. Raises InvalidCall or a
+        subclass."""
+        return self.guides.get(constraint, tenant)
+
+    def request(self, call: Call) -> GuideRequest | None:
+        """The guide of a call's constraint, or that it is being compiled; None: it has none. Raises
+        InvalidCall for a schema that is not JSON."""
+        if call.constraint is None:
+            return None
+        return self.guides.request(call.constraint, call.owner, call.weight)
 
     def jump_forward(self, ids: Sequence[int], forced: bytes, after: Cursor) -> JumpForward:
         """What becomes of an answer's tokens `ids` when text is forced upon it. after: a cursor
@@ -104,14 +125,33 @@ class Constraints:
     def _retokenizer(self) -> Retokenizer:
         return Retokenizer(self._encode, self._vocabulary)
 
-    def _compile(self, constraint: Constraint) -> Guide:
+    def _compile(self, constraint: Constraint, tenant: str) -> Guide:
+        guide = self._compile_here(constraint, tenant)
+        return self._compile_there(constraint, tenant) if guide is None else guide
+
+    def _compile_there(self, constraint: Constraint, tenant: str) -> Guide:
+        """The guide of a constraint, compiled by the pool."""
+        pool = self._compile_pool
+        assert pool is not None
+        if isinstance(constraint, JsonSchema | Grammar):
+            return self._guide(constraint, pool.plan(constraint, tenant))
+        return self._guide(constraint, pool.compiled(constraint, None, tenant))
+
+    def _compile_here(self, constraint: Constraint, tenant: str) -> Guide | None:
+        """The guide of a constraint; None where that takes too long for the caller's thread."""
         if self._brought is not None and (guide := self._brought(constraint)) is not None:
             return guide
         if isinstance(constraint, JsonSchema):
             _check_keywords(constraint)
+        if tenant != self._last_tenant:
+            self._last_tenant = tenant
+            forget_compiled(self._vocabulary)
+        made = self._made_quickly(constraint)
+        return None if made is None else self._guide(constraint, made)
+
+    def _guide(self, constraint: Constraint, made: Compiled | Known | Unrepeated) -> Guide:
         fields = {JsonSchema: FIELD, Grammar: "grammar"}
         field = fields.get(type(constraint), "constraint")
-        made = self._made(constraint)
         if isinstance(made, Unrepeated):
             return DistinctGuide(self._guide_of(made.plan, field), made.shapes)
         return self._guide_of(made, field)
@@ -121,8 +161,8 @@ class Constraints:
             return GrammarGuide(made, self._library, field)
         return RegularGuide(made.dfa, self._vocabulary, field, made.num_tokens)
 
-    def _made(self, constraint: Constraint) -> Compiled | Known | Unrepeated:
-        """What a constraint is compiled to: here, or by the pool where that takes too long."""
+    def _made_quickly(self, constraint: Constraint) -> Compiled | Known | Unrepeated | None:
+        """What a constraint is compiled to; None where there is a pool and it takes too long."""
         pool = self._compile_pool
         if pool is None:
             return self._made_here(constraint, None)
@@ -130,9 +170,7 @@ class Constraints:
         if _cost(constraint, seconds) <= seconds:
             with suppress(TooSlow):
                 return self._made_here(constraint, seconds)
-        if isinstance(constraint, JsonSchema | Grammar):
-            return pool.plan(constraint)
-        return pool.compiled(constraint)
+        return None
 
     def _made_here(
         self, constraint: Constraint, seconds: float | None

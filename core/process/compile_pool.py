@@ -1,15 +1,18 @@
 """A pool of processes that compile large constraints, so that they slow no running call.
 
+Who waits for one, and whose turn it is, is the business of `core.common.fair_executor`.
+
 A compilation is plain Python, which would hold the interpreter lock against the engine's thread. A
 worker runs `core.process.compile_worker`; it is started by the first constraint that is too large
-for this process, and stopped when a compilation takes too long. While it is busy, a second worker
-serves the others, and stops when it has been idle for a while: there are never more than two.
+for this process, and stopped when a compilation takes too long. While all are busy, another worker
+serves the others, up to a limit, and stops when it has been idle for a while.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -48,24 +51,37 @@ SECONDS_SILENT = 5.0  # without processor time, after which a child is replaced
 TRIES = 3  # of one constraint, where its child dies or is replaced
 SECONDS_BEFORE_LOG = 2.0  # before the log says what is being compiled
 CHECK_INTERVAL = 0.25  # seconds between two checks of the child's time
-SECONDS_TO_WAIT = 1.0  # before a second worker is started
+SECONDS_TO_WAIT = 0.25  # before another worker is started
 SECONDS_IDLE = 30.0  # before it is stopped
 MAX_WORKERS = 2
 _log = logging.getLogger("forkroot.constraints")
 
 
-class CompilePool:
-    """One or two compile workers. Any thread may call.
+def compilers() -> int:
+    """How many workers this machine may have: one for each of a few cores, and one more that no
+    tenant may have beside all others."""
+    return min(4, os.cpu_count() or 1) + 1
 
-    token_bytes, end_ids: of the vocabulary that they compile for.
+
+class CompilePool:
+    """Compile workers. Any thread may call.
+
+    token_bytes, end_ids: of the vocabulary that they compile for. max_workers: as many at most.
     """
 
-    def __init__(self, token_bytes: Sequence[bytes], end_ids: Collection[int]) -> None:
+    def __init__(
+        self,
+        token_bytes: Sequence[bytes],
+        end_ids: Collection[int],
+        max_workers: int = MAX_WORKERS,
+    ) -> None:
         self._token_bytes = token_bytes
         self._end_ids = [token for token in end_ids if token < len(token_bytes)]
         self._owner = Owner()
         self._condition = threading.Condition()
         self._workers: list[CompileWorker] = []
+        self._of_threads: dict[int, CompileWorker] = {}
+        self._max_workers = max_workers
         self._is_closed = False
         close_at_exit(self)
 
@@ -80,25 +96,29 @@ class CompilePool:
         workers = list(self._workers)
         return bool(workers) and all(worker.is_taken for worker in workers)
 
-    def compiled(self, constraint: Regex | Choices, field: str | None = None) -> Compiled:
+    def compiled(
+        self, constraint: Regex | Choices, field: str | None = None, tenant: str = ""
+    ) -> Compiled:
         """The automaton of a pattern or a list of texts, called `field` (or what it is) in errors.
         Raises InvalidCall for one that is not allowed, Overloaded where no child could compile it
         now, and CallFailed."""
         match constraint:
             case Regex(pattern):
-                return _read(self._compile("regex", pattern, field or "regex"))
+                return _read(self._compile("regex", pattern, field or "regex", tenant))
             case Choices(options):
-                return _read(self._compile("choices", options, field or "choices"))
+                return _read(self._compile("choices", options, field or "choices", tenant))
 
-    def plan(self, constraint: JsonSchema | Grammar) -> Compiled | Known | Unrepeated:
+    def plan(
+        self, constraint: JsonSchema | Grammar, tenant: str = ""
+    ) -> Compiled | Known | Unrepeated:
         """The automaton of a JSON schema, or what is known of a grammar. Raises as `compiled`."""
         source: tuple[str, ...]
         if isinstance(constraint, Grammar):
             source = constraint.source, constraint.syntax
-            kind, made, rows = self._compile("grammar", source, "grammar")
+            kind, made, rows = self._compile("grammar", source, "grammar", tenant)
         else:
             source = schema_text(constraint.schema), *constraint.separators
-            kind, made, rows = self._compile("schema", source, "json_schema")
+            kind, made, rows = self._compile("schema", source, "json_schema", tenant)
         plan = Known(*made) if kind == "known" else _read(made)
         return Unrepeated(plan, tuple(Shape(*row) for row in rows)) if rows else plan
 
@@ -114,14 +134,21 @@ class CompilePool:
         for worker in workers:
             worker.end(_closed())
 
-    def _compile(self, kind: str, source: Any, field: str) -> Any:
-        worker = self._acquire()
+    def abandon(self, thread: int) -> None:
+        """Stop what is compiled for the caller in this thread; nothing where nothing is."""
+        if (worker := self._of_threads.get(thread)) is not None:
+            worker.stop(CallFailed("nobody waits for this constraint any more"))
+
+    def _compile(self, kind: str, source: Any, field: str, tenant: str) -> Any:
+        worker = self._of_threads[threading.get_ident()] = self._acquire()
         try:
-            status, *answer = worker.request(_description(kind, source), kind, source, field)
+            message = kind, source, field, tenant
+            status, *answer = worker.request(_description(kind, source), *message)
         except TimeoutError:
             shown = str(source[0] if kind in ("schema", "grammar") else source)[:200]
             raise InvalidCall(field, shown, _limits()) from None
         finally:
+            del self._of_threads[threading.get_ident()]
             self._release(worker)
         if status == "made":
             return answer[0]
@@ -136,14 +163,14 @@ class CompilePool:
             while not self._is_closed:
                 worker = next((it for it in self._workers if not it.is_taken), None)
                 left = started + SECONDS_TO_WAIT - time.monotonic() if self._workers else 0.0
-                if worker is None and left <= 0 and len(self._workers) < MAX_WORKERS:
+                if worker is None and left <= 0 and len(self._workers) < self._max_workers:
                     worker = CompileWorker(self._start_child)
                     self._workers.append(worker)
                 if worker is not None:
                     worker.is_taken = True
                     worker.num_taken += 1
                     return worker
-                self._condition.wait(left if len(self._workers) < MAX_WORKERS else None)
+                self._condition.wait(left if len(self._workers) < self._max_workers else None)
         raise _closed()
 
     def _release(self, worker: CompileWorker) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..api.protocol import CallFailed, Choices, ForkrootError, Grammar, JsonSchema, Regex
+from ..fsm.forget import forget_compiled
 from ..fsm.grammar.explore import Known
 from ..fsm.grammar.matcher import Library
 from ..fsm.plan import Unrepeated, plan_of
@@ -31,9 +32,12 @@ def serve(connection: Connection) -> None:
     double the time."""
     gc.disable()
     messages = connection.messages()
-    library = Library(read_vocabulary(*next(messages)))
-    for kind, source, field in messages:
+    library, last_tenant = Library(read_vocabulary(*next(messages))), ""
+    for kind, source, field, tenant in messages:
         gc.collect()
+        if tenant != last_tenant:
+            forget_compiled(library.vocabulary)
+            last_tenant = tenant
         try:
             connection.send("made", compiled(kind, source, field, library))
         except NotRegular as error:

@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -25,11 +26,13 @@ from forkroot.core.api.protocol import (
     BackendClosed,
     Call,
     CallFailed,
+    DeadlineExceeded,
     EngineDied,
     ForkHint,
     ForkrootError,
     InvalidCall,
     InvalidModel,
+    Regex,
     Sampling,
     Text,
 )
@@ -500,3 +503,17 @@ def test_a_missing_gpu_is_reported_with_the_reason(
     message = f"invalid device='cuda': expected cpu; torch .* {why}"
     with pytest.raises(InvalidCall, match=message):
         LocalBackend.from_folder("tiny", device="cuda")
+
+
+def test_a_call_ends_at_its_deadline_while_its_constraint_is_compiled(
+    backend: LocalBackend,
+) -> None:
+    """The deadline counts from the submission, which does not wait for the compiler."""
+    slow = Regex("(a|b)*a(a|b){14}")
+    reply = backend.submit(replace(ask("a"), constraint=slow, deadline=0.01))
+    with pytest.raises(DeadlineExceeded, match="constraint"):
+        reply.result(20)
+    cancelled = backend.submit(replace(ask("a"), constraint=slow))
+    cancelled.cancel()
+    assert cancelled.result(20).outputs[0].finish_reason == "abort"
+    assert backend.submit(ask("a")).result(20).outputs

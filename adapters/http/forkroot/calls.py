@@ -31,7 +31,7 @@ COMMENT = b": at work\n\n"
 def routes(runtime: Runtime) -> APIRouter:
     """The routes of calls."""
     router = APIRouter(tags=["forkroot"], route_class=BodyRoute.of(runtime))
-    at_work: dict[str, tuple[str, Reply]] = {}  # by the call's id: its client's namespace, and it
+    at_work: dict[str, tuple[str, Reply]] = {}  # by the call's id: whose it is, and it
 
     @router.post(PATH)
     async def submit(body: dict[str, Any], request: Request) -> Response:
@@ -79,8 +79,8 @@ def routes(runtime: Runtime) -> APIRouter:
 
 
 def owner_of(request: Request) -> str:
-    """The namespace of the request's client."""
-    return str(request.state.request_context.client.namespace)
+    """Who the request's client is, also where clients share the cache."""
+    return str(request.state.request_context.client.tenant)
 
 
 def check_limits(call: Call, limits: Limits) -> None:

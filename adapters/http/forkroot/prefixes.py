@@ -87,10 +87,11 @@ class ReleasedReply(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """A prefix that was planted. owner: the namespace of who planted it. hint: with its root's
-    name. ids: its tokens."""
+    """A prefix that was planted. owner: who planted it. space: the owner's namespace. hint: with
+    its root's name. ids: its tokens."""
 
     owner: str
+    space: str
     salt: str
     hint: ForkHint
     ids: tuple[int, ...]
@@ -132,7 +133,8 @@ def routes(runtime: Runtime) -> APIRouter:
         assert hint is not None
         ids = await asyncio.to_thread(_ids, runtime, body)
         hint = replace(hint, branches=body.branches)
-        prefix = Prefix(owner_of(request), body.cache_salt or "", hint, ids)
+        space = request.state.request_context.client.namespace
+        prefix = Prefix(owner_of(request), space, body.cache_salt or "", hint, ids)
         usage = (await _done(runtime, prefix.planting())).usage
         _add(known, name, prefix)
         if body.ttl is not None:  # beyond this request, thus not in its context
@@ -195,13 +197,14 @@ async def _keep(runtime: Runtime, known: dict[str, Prefix], name: str, ttl: floa
         if prefix is None:
             return
         if left > KEEP and prefix.hint.branches is None:
-            await _try(runtime, prefix.owner, prefix.planting())
+            await _try(runtime, prefix, prefix.planting())
     prefix = known.pop(name, None)
     if prefix is not None:
-        await _try(runtime, prefix.owner, prefix.releasing())
+        await _try(runtime, prefix, prefix.releasing())
 
 
-async def _try(runtime: Runtime, owner: str, call: Call) -> None:
-    """A call in the owner's namespace, outside a request."""
+async def _try(runtime: Runtime, prefix: Prefix, call: Call) -> None:
+    """A call of the prefix's owner, outside a request."""
     with contextlib.suppress(ForkrootError):  # its result is not needed: it is only a hint
-        await _done(runtime, replace(call, namespace=within(owner, call.namespace)))
+        space = within(prefix.space, call.namespace)
+        await _done(runtime, replace(call, namespace=space, tenant=prefix.owner))

@@ -61,6 +61,8 @@ class AdmissionMiddleware:
         try:
             self.browsers.check(headers)
             context.client = self.keys.client(scope["path"], headers.get(b"authorization"))
+            if _is_counted(scope) and context.client.tenant != "admin":
+                self.registry.rate_limits.admit(context.client.tenant)
             with self._admitted(scope, context):
                 body = await self._body(receive, headers.get(b"content-length"))
                 if body and is_json(headers.get(b"content-type", "")):
@@ -79,7 +81,7 @@ class AdmissionMiddleware:
     def _admitted(self, scope: Scope, context: RequestContext) -> Iterator[None]:
         """Count the request as open while it runs. Raises Refused when the server is full; requests
         that generate nothing are not counted."""
-        if scope["method"] not in ("POST", "PUT") or scope["path"] in UNLIMITED_PATHS:
+        if not _is_counted(scope):
             yield
             return
         num_open = len(self.registry.open)
@@ -177,6 +179,11 @@ class AdmissionMiddleware:
             line["error"] = error
         _log.info("%s", json.dumps(line))
         audit.note(line)
+
+
+def _is_counted(scope: Scope) -> bool:
+    """Whether a request may generate something."""
+    return scope["method"] in ("POST", "PUT") and scope["path"] not in UNLIMITED_PATHS
 
 
 class _ClientDisconnected(Exception):

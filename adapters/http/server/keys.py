@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .errors import Fault, Refused
 from .settings import Settings
@@ -24,11 +24,14 @@ ADMIN_PATHS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A client. namespace: its part of the cache; "" is shared by everybody. name: a short hash of
-    its key, for logs; None without a key."""
+    """A client. namespace: its part of the cache; "" is shared by everybody. tenant: who it is,
+    also where the cache is shared. weight: its share of the engine. name: a short hash of its key,
+    for logs; None without a key."""
 
     namespace: str = ""
     is_admin: bool = False
+    tenant: str = ""
+    weight: float = 1.0
     name: str | None = None
 
 
@@ -41,7 +44,7 @@ class Keys:
     """The keys of a server."""
 
     def __init__(self, settings: Settings) -> None:
-        self._clients = {key.encode(): _namespace(key, settings) for key in settings.keys}
+        self._clients = {key.encode(): _client(key, settings) for key in settings.keys}
         self._admins = [key.encode() for key in settings.admin_keys]
 
     def client(self, path: str, authorization: str | None) -> Client:
@@ -50,18 +53,19 @@ class Keys:
         kind, _, key = (authorization or "").partition(" ")
         given = key.strip().encode() if kind.lower() == "bearer" else b""
         is_admin = sum(hmac.compare_digest(own, given) for own in self._admins) > 0  # all compared
-        names = [name for own, name in self._clients.items() if hmac.compare_digest(own, given)]
-        name = name_of(given) if names or is_admin else None
+        known = [it for own, it in self._clients.items() if hmac.compare_digest(own, given)]
+        name = name_of(given) if known or is_admin else None
         if path in OPEN_PATHS:
             return Client(is_admin=is_admin, name=name)
         if is_admin:
-            return Client("admin" if self._clients else "", True, name)
+            return Client("admin" if self._clients else "", True, "admin", name=name)
         if path in ADMIN_PATHS and (self._admins or self._clients):
-            raise _refused(403 if names else 401, "an admin key", given)
-        if self._clients and not names:
+            raise _refused(403 if known else 401, "an admin key", given)
+        if self._clients and not known:
             raise _refused(401, "an API key", given)
-        is_open = not (self._admins or self._clients)
-        return Client(names[0] if names else "", is_open, name)
+        if known:
+            return replace(known[0], name=name)
+        return Client(is_admin=not (self._admins or self._clients))
 
 
 def name_of(key: bytes) -> str:
@@ -69,10 +73,10 @@ def name_of(key: bytes) -> str:
     return hashlib.sha256(b"forkroot client" + key).hexdigest()[:12]
 
 
-def _namespace(key: str, settings: Settings) -> str:
-    if settings.shares_cache:
-        return ""
-    return "key-" + hashlib.sha256(b"forkroot namespace" + key.encode()).hexdigest()[:32]
+def _client(key: str, settings: Settings) -> Client:
+    name = "key-" + hashlib.sha256(b"forkroot namespace" + key.encode()).hexdigest()[:32]
+    weight = settings.weights.get(key, 1.0)
+    return Client("" if settings.shares_cache else name, tenant=name, weight=weight)
 
 
 def _refused(status: int, wanted: str, given: bytes) -> Refused:

@@ -29,6 +29,9 @@ from ....core.api.reply import LoopNotifier, batches
 from .errors import fault_of
 from .keys import Client, within
 from .metrics import Metrics
+from .rate_limits import RateLimits, Rates
+
+NO_RATES = Rates()
 
 
 @dataclass(slots=True, eq=False)
@@ -93,24 +96,34 @@ class RequestRegistry:
     """The open requests, and the backend that routes submit their calls to.
 
     backend: the served one. current: the context of the request being handled. open: the open
-      requests. deadline: of calls that have none.
+      requests. deadline: of calls that have none. rates: of each tenant.
     """
 
-    def __init__(self, backend: Backend, metrics: Metrics, deadline: float | None = None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        metrics: Metrics,
+        deadline: float | None = None,
+        rates: Rates = NO_RATES,
+    ) -> None:
         self.current = ContextVar[RequestContext | None]("request_context", default=None)
         self.open: set[RequestContext] = set()
         self.backend = backend
         self._metrics = metrics
         self._deadline = deadline
+        self.rate_limits = RateLimits(rates)
         self._fatal_error: BackendClosed | None = None
         self._notifier: LoopNotifier | None = None
 
     def submit(self, call: Call) -> Reply:
         """As `Backend.submit`, in the namespace of the current request's client."""
-        context = self.current.get() or RequestContext("none")
+        context = self.current.get() or RequestContext("none", Client(is_admin=True))
+        client = context.client
+        if not client.is_admin or call.tenant is None:
+            call = replace(call, tenant=client.tenant, weight=client.weight)
         call = replace(
             call,
-            namespace=within(context.client.namespace, call.namespace),
+            namespace=within(client.namespace, call.namespace),
             deadline=self._deadline if call.deadline is None else call.deadline,
         )
         own = self.backend.submit(call)
@@ -118,6 +131,9 @@ class RequestRegistry:
         reply = cast(Reply, watched)  # with `__getattr__`
         context.add(reply)
         self._metrics.calls_open.inc()
+        held = (call.sampling.max_tokens or 0) * call.sampling.n
+        self.rate_limits.take_tokens(client.tenant, held)
+        reply.when_done(lambda it: self._settle(client.tenant, held, it))
         reply.when_done(self._note_end)
         return reply
 
@@ -148,7 +164,7 @@ class RequestRegistry:
             context.cancel()
             for context in found
             if request_id in (None, context.id)
-            and (client.is_admin or context.client.namespace == client.namespace)
+            and (client.is_admin or context.client.tenant == client.tenant)
         )
 
     def end_calls(self) -> None:
@@ -171,6 +187,12 @@ class RequestRegistry:
         if self._notifier is None or self._notifier.loop is not loop:
             self._notifier = LoopNotifier(loop)
         return self._notifier
+
+    def _settle(self, tenant: str, held: int, reply: Reply) -> None:
+        """Count the tokens that a call has used, in place of those held for it."""
+        usage = Usage() if reply.error() is not None else reply.result(0).usage
+        used = usage.prompt_tokens + usage.completion_tokens
+        self.rate_limits.take_tokens(tenant, used - held)
 
     def _note_end(self, reply: Reply) -> None:
         self._metrics.calls_open.dec()

@@ -86,6 +86,10 @@ class Vocabulary:
             known = self._num_tokens[data] = counts[-1]
         return known
 
+    def forget(self) -> None:
+        """Forget what `spell` has found."""
+        self._num_tokens.clear()
+
     @cached_property
     def _reach(self) -> dict[bytes, int]:
         """Bytes of the longest token that begins with these HEAD bytes."""

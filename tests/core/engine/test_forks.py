@@ -244,3 +244,13 @@ class TestRoots:
         roots.unpin("", "root")
         assert cache.num_locked == 0
         cache.check(0)
+
+
+def test_a_tenant_releases_no_root_of_another_in_the_same_namespace(bench, call):
+    world = bench(num_slots=250)
+    world.run([plant(call, tenant="one"), plant(call, "another root", tenant="two")])
+    assert len(world.roots) == 2
+    world.run([plant(call, ROOT[:1], branches=0, tenant="two")])  # its own
+    assert len(world.roots) == 1
+    flood(world, call)
+    assert is_cached(world, ROOT)

@@ -34,7 +34,7 @@ class Compiler:
         self.may_go = threading.Event()
         self.may_go.set()
 
-    def __call__(self, constraint: Constraint) -> RegularGuide:
+    def __call__(self, constraint: Constraint, tenant: str = "") -> RegularGuide:
         self.count += 1
         assert self.may_go.wait(10)
         assert isinstance(constraint, Regex | Choices)
@@ -87,7 +87,7 @@ def test_memory_is_bounded_but_the_last_guide_stays() -> None:
 def test_an_error_that_is_not_of_a_constraint_is_not_cached(error: type[Exception]) -> None:
     outcomes: list[BaseException | None] = [error("not now"), None]
 
-    def compile(constraint: Constraint) -> RegularGuide:
+    def compile(constraint: Constraint, tenant: str) -> RegularGuide:
         if (error := outcomes.pop(0)) is not None:
             raise error
         return regular_guide(Regex("a"), BYTES)

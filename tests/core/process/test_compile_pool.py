@@ -277,11 +277,15 @@ class InProcess:
     def __init__(self) -> None:
         self.requests: list[Constraint] = []
 
-    def compiled(self, constraint: Regex | Choices, field: str | None = None) -> Compiled:
+    def compiled(
+        self, constraint: Regex | Choices, field: str | None = None, tenant: str = ""
+    ) -> Compiled:
         self.requests.append(constraint)
         return Compiled(automaton(constraint, field))
 
-    def plan(self, constraint: JsonSchema | Grammar) -> Compiled | Known | Unrepeated:
+    def plan(
+        self, constraint: JsonSchema | Grammar, tenant: str = ""
+    ) -> Compiled | Known | Unrepeated:
         self.requests.append(constraint)
         return plan_of(constraint, lambda: Library(VOCABULARY))
 

@@ -1,0 +1,163 @@
+"""Calls on their way to the engine: prepared, and held until their constraints are compiled.
+
+No thread waits for a compilation. A call that is held ends at its deadline, which counts from its
+submission, and when it is cancelled; a constraint that nobody waits for any more is not compiled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..api.protocol import (
+    BackendClosed,
+    Call,
+    CallFailed,
+    Completion,
+    DeadlineExceeded,
+    ForkrootError,
+    Output,
+    Reply,
+)
+from ..api.reply import Mailbox
+from .engine import Engine
+from .inbox import Inbox
+from .input import InputProcessor, Prepared
+from .sequence import Job
+
+T = TypeVar("T")
+
+
+class Intake:
+    """Where calls come in, from any thread. closed: makes the error of one that comes too late.
+
+    num_ended: calls that have ended since the start.
+    """
+
+    def __init__(
+        self,
+        processor: InputProcessor,
+        engine: Engine,
+        inbox: Inbox,
+        closed: Callable[[], BackendClosed],
+    ) -> None:
+        self._processor = processor
+        self._engine = engine
+        self._inbox = inbox
+        self._closed = closed
+        self._jobs: dict[Reply, Job] = {}
+        self._held: dict[Reply, float | None] = {}  # when they expire
+        self._admitted: set[Job] = set()
+        self._cancelled: set[Job] = set()  # before they were admitted
+        self.num_ended = 0
+
+    @property
+    def num_open(self) -> int:
+        """How many calls have not ended."""
+        return len(self._jobs)
+
+    @property
+    def open(self) -> list[Mailbox]:
+        """The calls that have not ended."""
+        return [job.mailbox for job in list(self._jobs.values())]
+
+    def take(self, call: Call, mailbox: Mailbox) -> None:
+        """Take a call; it is checked and tokenized in this thread, where a small constraint is
+        compiled, too. Errors go into its mailbox."""
+        prepared = _tried(mailbox, lambda: self._processor.prepare(call, mailbox))
+        if prepared is None:
+            return
+        prepared.job.arrived = mailbox.submitted
+        self._jobs[mailbox] = prepared.job
+        mailbox.when_done(self._forget)
+        if prepared.guide is None or prepared.guide.is_done:
+            self._finish(prepared)
+            return
+        guide, deadline = prepared.guide, call.deadline
+        self._held[mailbox] = None if deadline is None else mailbox.submitted + deadline
+        mailbox.when_done(lambda _: guide.leave())
+        guide.when_done(lambda: self._finish(prepared))
+        if not self._inbox.post(_wake):
+            mailbox.fail(self._closed())
+
+    def cancel(self, reply: Reply) -> None:
+        """End a call early; its completion says "abort"."""
+        job = self._jobs.get(reply)
+        if job is None:
+            return
+        if self._held.pop(reply, _ABSENT) is not _ABSENT:
+            job.mailbox.finish(aborted(job.call))
+        else:
+            self._inbox.post(lambda: self._abort(job))
+
+    def expire(self) -> None:
+        """End the calls that are held beyond their deadlines."""
+        now = time.monotonic()
+        for reply, expires in list(self._held.items()):
+            if expires is not None and expires <= now and (job := self._jobs.get(reply)):
+                self._held.pop(reply, None)
+                text = f"deadline={job.call.deadline} s is over: its constraint is not compiled yet"
+                job.mailbox.fail(DeadlineExceeded(text))
+
+    @property
+    def has_deadline(self) -> bool:
+        """Whether `expire` will have something to do."""
+        return any(expires is not None for expires in list(self._held.values()))
+
+    def _finish(self, prepared: Prepared) -> None:
+        """Hand a call over to the engine; its constraint is compiled, or not allowed."""
+        mailbox = prepared.job.mailbox
+        self._held.pop(mailbox, None)
+        if mailbox.done():
+            return
+        job = _tried(mailbox, lambda: self._processor.finish(prepared))
+        if job is not None and not self._inbox.post(lambda: self._admit(job), is_call=True):
+            mailbox.fail(self._closed())
+
+    def _admit(self, job: Job) -> None:
+        if job in self._cancelled:
+            job.mailbox.finish(aborted(job.call))
+        elif not job.mailbox.done():
+            self._admitted.add(job)
+            self._engine.admit(job)
+
+    def _abort(self, job: Job) -> None:
+        if job in self._admitted:
+            self._engine.abort(job)
+        elif not job.mailbox.done():
+            self._cancelled.add(job)
+
+    def _forget(self, reply: Reply) -> None:
+        job = self._jobs.pop(reply)
+        self._held.pop(reply, None)
+        self._admitted.discard(job)
+        self._cancelled.discard(job)
+        self.num_ended += 1
+
+
+_ABSENT = -1.0
+
+
+def aborted(call: Call) -> Completion:
+    """The completion of a call that was cancelled before it began."""
+    if call.options:
+        return Completion()
+    return Completion(tuple(Output("", (), "abort") for _ in range(call.sampling.n)))
+
+
+def _tried(mailbox: Mailbox, action: Callable[[], T]) -> T | None:
+    """The result of a part of the preparation; None where it has failed, which the mailbox gets."""
+    try:
+        return action()
+    except ForkrootError as error:
+        mailbox.fail(error)
+    except Exception as error:
+        failure = CallFailed(f"the call could not be prepared: {error!r}")
+        failure.__cause__ = error
+        mailbox.fail(failure)
+    return None
+
+
+def _wake() -> None:
+    """Wakes the engine's thread, which watches deadlines."""
