@@ -16,16 +16,15 @@ from rich.console import Console
 from forkroot.benchmarks.campaign import bombs, kills, malformed, soak, timings
 from forkroot.benchmarks.campaign.__main__ import table
 from forkroot.benchmarks.campaign.legal import PATHS, legal
-from forkroot.benchmarks.campaign.runner import Scenario, run
+from forkroot.benchmarks.campaign.runner import Bars, Plan, Scenario, Verdict, run
 from forkroot.benchmarks.campaign.scenarios import BY_NAME, ENTRIES
-from forkroot.benchmarks.campaign.verdict import Bars, Plan, Verdict
 from forkroot.benchmarks.server.server_client import Answer
 
 ROOT = Path(__file__).parents[1]
 SHORT = Plan(seconds=0.0, slack=2.0)
 SCENARIOS = """
 import subprocess, sys, time
-from forkroot.benchmarks.campaign.verdict import Bars, Skipped, Verdict
+from forkroot.benchmarks.campaign.runner import Bars, Skipped, Verdict
 
 def other(seconds):
     program = f"import time; time.sleep({seconds})"

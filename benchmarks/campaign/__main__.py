@@ -19,9 +19,8 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
-from forkroot.benchmarks.campaign.runner import run
+from forkroot.benchmarks.campaign.runner import Plan, Verdict, run
 from forkroot.benchmarks.campaign.scenarios import BY_NAME, ENTRIES, Entry
-from forkroot.benchmarks.campaign.verdict import Plan, Verdict
 from forkroot.benchmarks.common.report import parser, report
 
 _PIPED_WIDTH = 160

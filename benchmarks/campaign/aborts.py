@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from typing import Any, NamedTuple
 
-from forkroot.benchmarks.campaign.verdict import Bars, Plan, Verdict
+from forkroot.benchmarks.campaign.runner import Bars, Plan, Verdict
 from forkroot.benchmarks.server.server_child import QUIET, Served, serving
 from forkroot.benchmarks.server.server_client import CHAT, COMPLETION, Answer, Line, request
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from forkroot.benchmarks.campaign.legal import COMPLETION
-from forkroot.benchmarks.campaign.verdict import Bars, Plan, Verdict
+from forkroot.benchmarks.campaign.runner import Bars, Plan, Verdict
 from forkroot.benchmarks.common.processes import family
 from forkroot.benchmarks.server.server_child import Served, serving
 from forkroot.benchmarks.server.server_client import Line, request

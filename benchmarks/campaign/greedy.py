@@ -16,7 +16,7 @@ from typing import Any
 from forkroot.benchmarks.campaign.kills import slow_schema
 from forkroot.benchmarks.campaign.legal import CHAT, COMPLETION
 from forkroot.benchmarks.campaign.neighbour import KINDS, neighbour
-from forkroot.benchmarks.campaign.verdict import Bars, Plan, Verdict
+from forkroot.benchmarks.campaign.runner import Bars, Plan, Verdict
 from forkroot.benchmarks.server.server_child import Served, serving
 from forkroot.benchmarks.server.server_client import Line, request
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from forkroot.benchmarks.campaign.legal import CHAT, COMPLETION
-from forkroot.benchmarks.campaign.verdict import Bars, Plan, Verdict
+from forkroot.benchmarks.campaign.runner import Bars, Plan, Verdict
 from forkroot.benchmarks.common.processes import command_of, family
 from forkroot.benchmarks.server.server_child import Served, serving
 from forkroot.benchmarks.server.server_client import Answer, Line, request

@@ -14,7 +14,7 @@ from collections import Counter
 from typing import Any
 
 from forkroot.benchmarks.campaign.legal import CHAT, COMPLETION, GENERATE, PATHS, RESPONSE, legal
-from forkroot.benchmarks.campaign.verdict import Bars, Plan, Verdict
+from forkroot.benchmarks.campaign.runner import Bars, Plan, Verdict
 from forkroot.benchmarks.server.server_child import Served, serving
 from forkroot.benchmarks.server.server_client import Line, request
 

@@ -18,7 +18,7 @@ from http.client import HTTPConnection, HTTPResponse
 from typing import Any
 
 from forkroot.benchmarks.campaign.legal import COMPLETION
-from forkroot.benchmarks.campaign.verdict import Bars, Plan, Skipped, Verdict
+from forkroot.benchmarks.campaign.runner import Bars, Plan, Skipped, Verdict
 from forkroot.benchmarks.server.server_child import Served, serving
 
 KEYS, ADMIN_KEY = ("key-one", "key-two"), "admin-key"

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from forkroot.benchmarks.campaign.legal import PATHS, RESPONSE, legal
-from forkroot.benchmarks.campaign.verdict import Bars, Plan, Skipped, Verdict
+from forkroot.benchmarks.campaign.runner import Bars, Plan, Skipped, Verdict
 from forkroot.benchmarks.server.server_child import Served, serving
 from forkroot.benchmarks.server.server_client import Answer, Line, request
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from forkroot.benchmarks.campaign.legal import CHAT
 from forkroot.benchmarks.campaign.neighbour import neighbour
-from forkroot.benchmarks.campaign.verdict import Bars, Plan, Verdict
+from forkroot.benchmarks.campaign.runner import Bars, Plan, Verdict
 from forkroot.benchmarks.server.server_child import Served, serving
 from forkroot.benchmarks.server.server_client import request
 

@@ -22,7 +22,7 @@ import numpy as np
 from forkroot.benchmarks.campaign.legal import CHAT, COMPLETION, GENERATE, PATHS, legal
 from forkroot.benchmarks.campaign.malformed import wrong_bodies
 from forkroot.benchmarks.campaign.openapi import is_well
-from forkroot.benchmarks.campaign.verdict import Bars, Plan, Verdict
+from forkroot.benchmarks.campaign.runner import Bars, Plan, Verdict
 from forkroot.benchmarks.server.server_child import Served, serving
 from forkroot.benchmarks.server.server_client import Answer, Line, request
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from forkroot.adapters.http.server.keys import Keys
 from forkroot.adapters.http.server.settings import Settings
-from forkroot.benchmarks.campaign.verdict import Bars, Plan, Verdict
+from forkroot.benchmarks.campaign.runner import Bars, Plan, Verdict
 from forkroot.benchmarks.server.server_child import serving
 from forkroot.benchmarks.server.server_client import COMPLETION, GENERATE, Line, request
 
