@@ -36,7 +36,7 @@ from .adapters.connection import (
     located,
 )
 from .adapters.http.bench.options import add_bench_options
-from .adapters.http.options import add_serve_options
+from .adapters.http.options import access_settings, add_serve_options, server_limits
 from .adapters.plugin_table import add_plugins_options
 from .adapters.usage import (
     Parser,
@@ -218,9 +218,8 @@ def serve(options: argparse.Namespace) -> int:
     from .adapters.http.serve import check_address, obeyed_once
     from .adapters.http.serve import serve as serve_http
     from .adapters.http.server.audit import audited
-    from .adapters.http.server.rate_limits import Rates
-    from .adapters.http.server.runtime import Limits, Runtime
-    from .adapters.http.server.settings import Settings, key_weights, tokenizer_info
+    from .adapters.http.server.runtime import Runtime
+    from .adapters.http.server.settings import tokenizer_info
     from .core.model.keys import Keys
     from .core.process.supervisor import RestartingBackend
 
@@ -230,28 +229,12 @@ def serve(options: argparse.Namespace) -> int:
     is_restarted = options.on_engine_death == "restart"
     if is_restarted and options.in_process:
         raise InvalidCall("on_engine_death", "restart", "exit, with --in-process")
-    keys = [*options.api_key, *os.environ.get("FORKROOT_API_KEYS", "").split()]
-    settings = Settings(
-        tuple(keys),
-        tuple(options.admin_key),
-        options.share_cache,
-        allowed_hosts=(options.host, *options.allowed_host),
-        cors_origins=tuple(options.cors_origin),
-        weights=key_weights(options.key_weight),
-        rates=Rates(options.requests_per_minute, options.tokens_per_minute),
-    )
+    settings = access_settings(options)
     check_address(options.host, options.port)  # a download or a load may take minutes
     _locate(options)
     folder = model_folder(options.model) if is_known(options.model) else None
     if folder is not None:
         settings = replace(settings, tokenizer_info=tokenizer_info(folder))
-    limits = Limits(
-        max_body=options.max_body << 20,
-        max_streams=options.max_streams,
-        max_connections=options.max_connections,
-        request_timeout=options.request_timeout,
-        drain=options.drain,
-    )
     own_name = options.model if options.dummy or folder is None else model_name(folder)
     names = tuple(options.served_name or [own_name])
     if is_restarted and folder is None:
@@ -261,6 +244,7 @@ def serve(options: argparse.Namespace) -> int:
     with obeyed_once(), audited(options.audit_log), closing(make()) as backend:
         if not hasattr(backend, "tokenizer"):
             raise InvalidModel(f"the plugin that loads {options.model!r} gives no `tokenizer`")
+        limits = server_limits(options)
         runtime = Runtime(backend, backend.tokenizer, names, limits, version=__version__)
         return serve_http(runtime, settings, options.host, options.port)
 

@@ -15,7 +15,7 @@ from .api.protocol import Call, CallFailed, Chat, Chunk, Completion, ForkrootErr
 from .api.reply import Mailbox
 from .common import compiling
 from .common.fair_executor import FairExecutor
-from .engine.intake import aborted
+from .engine.pending_calls import aborted
 from .local import LocalBackend
 from .process.ipc import Connection, sendable, serve_parent
 

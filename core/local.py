@@ -38,9 +38,9 @@ from .engine.engine import Engine
 from .engine.forks import Roots
 from .engine.inbox import Inbox
 from .engine.input import InputProcessor
-from .engine.intake import Intake
 from .engine.output import OutputProcessor
 from .engine.overlap import Runner
+from .engine.pending_calls import PendingCalls
 from .engine.queue import WaitingQueue
 from .engine.scheduler import Scheduler
 from .fsm.constraints import Constraints
@@ -112,7 +112,7 @@ class LocalBackend(ProcessLocal):
         self._inbox = Inbox()
         self._is_closing = False
         self._cause: BaseException | None = None
-        self._intake = Intake(
+        self._pending_calls = PendingCalls(
             *(self._input_processor, self._engine, self._inbox),
             lambda: self._end(BackendClosed.before()),
         )
@@ -152,7 +152,7 @@ class LocalBackend(ProcessLocal):
         one."""
         mailbox = mailbox or Mailbox(call, self.cancel)
         if self._owner.is_here:
-            self._intake.take(call, mailbox)
+            self._pending_calls.take(call, mailbox)
         else:
             mailbox.fail(self._owner.fork_error())
         return mailbox
@@ -160,7 +160,7 @@ class LocalBackend(ProcessLocal):
     def cancel(self, reply: Reply) -> None:
         """End a call early; its completion says "abort"."""
         if self._owner.is_here:
-            self._intake.cancel(reply)
+            self._pending_calls.cancel(reply)
 
     def info(self) -> BackendInfo:
         """What runs here, the engine's counters and its load, also after `close`. Raises EngineDied
@@ -235,7 +235,7 @@ class LocalBackend(ProcessLocal):
                 if not self._engine.has_work:
                     self._idle()
                 self._inbox.drain()
-                self._intake.expire()
+                self._pending_calls.expire()
                 if self._engine.has_work and not self._is_closing:
                     self._step()
         except BackendClosed as error:
@@ -252,7 +252,7 @@ class LocalBackend(ProcessLocal):
         while self._inbox.has_actions:
             with contextlib.suppress(Exception):  # a dead engine may raise
                 self._inbox.wait(0)
-        for mailbox in self._intake.open:
+        for mailbox in self._pending_calls.open:
             mailbox.fail(self._end(BackendClosed.meanwhile()))
         for close in (self._close_runner, self._compile_pool.close, self._compile_queue.close):
             try:
@@ -262,17 +262,17 @@ class LocalBackend(ProcessLocal):
 
     def _idle(self) -> None:
         """Wait for something to do."""
-        is_due = self._engine.next_event() is not None or self._intake.has_deadline
+        is_due = self._engine.next_event() is not None or self._pending_calls.has_deadline
         self._inbox.wait(0.1 if is_due else None)
         self._engine.expire_roots()
 
     def _step(self) -> None:
         """One step; if calls ended in it, their callers may call again before the next one."""
-        num_ended, started = self._intake.num_ended, time.monotonic()
+        num_ended, started = self._pending_calls.num_ended, time.monotonic()
         self._engine.step()
-        num_ended = self._intake.num_ended - num_ended
+        num_ended = self._pending_calls.num_ended - num_ended
         if num_ended and not self.config.has_overlap:  # else a device waits as well
-            num_open = self._intake.num_open + num_ended
+            num_open = self._pending_calls.num_open + num_ended
             self._inbox.wait_for_calls(num_ended, num_open, time.monotonic() - started)
 
     def _end(self, closed: BackendClosed) -> BackendClosed:

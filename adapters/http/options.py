@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
+from typing import TYPE_CHECKING
 
 from ..usage import no_server, number
 from .server.runtime import Limits
+
+if TYPE_CHECKING:
+    from .server.settings import Settings
 
 _LONGEST = 86_400.0  # seconds: a day
 _LARGEST = 1024  # MiB
@@ -64,3 +69,30 @@ def add_serve_options(parser: argparse.ArgumentParser, models: str) -> None:
     parser.add_argument("--on-engine-death", choices=choices, default="exit", help=text)
     text = "run the engine in the server's own process instead of a child"
     parser.add_argument("--in-process", action="store_true", help=text)
+
+
+def access_settings(options: argparse.Namespace) -> Settings:
+    """Who may use the server, and how much. Raises InvalidCall."""
+    from .server.rate_limits import Rates
+    from .server.settings import Settings, key_weights
+
+    return Settings(
+        (*options.api_key, *os.environ.get("FORKROOT_API_KEYS", "").split()),
+        tuple(options.admin_key),
+        options.share_cache,
+        allowed_hosts=(options.host, *options.allowed_host),
+        cors_origins=tuple(options.cors_origin),
+        weights=key_weights(options.key_weight),
+        rates=Rates(options.requests_per_minute, options.tokens_per_minute),
+    )
+
+
+def server_limits(options: argparse.Namespace) -> Limits:
+    """What the server accepts of all clients together."""
+    return Limits(
+        max_body=options.max_body << 20,
+        max_streams=options.max_streams,
+        max_connections=options.max_connections,
+        request_timeout=options.request_timeout,
+        drain=options.drain,
+    )

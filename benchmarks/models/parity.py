@@ -155,14 +155,14 @@ def serve(
     runner = ModelRunner(checkpoint.model, config.num_slots, host=Host(config.host_slots))
     engine, _ = build_engine(config, checkpoint.tokenizer, runner)
     vocabulary_size = checkpoint.config.vocabulary_size
-    intake = InputProcessor(
+    pending_calls = InputProcessor(
         checkpoint.tokenizer, context_len, config.num_slots, vocabulary_size, frozenset()
     )
     rng = random.Random(seed)
     calls = [make_call(prompt, variant.hints, rng, max_tokens) for prompt in prompts]
     replies = [Mailbox(call) for call in calls]
     for call, reply in zip(calls, replies, strict=True):
-        engine.admit(intake.job(call, reply))
+        engine.admit(pending_calls.job(call, reply))
     steps = 0
     while engine.has_work:
         engine.step()

@@ -185,6 +185,7 @@ class EngineConfig:
             raise InvalidCall("context_len", context, allowed)
         running = self.max_running or MAX_RUNNING
         slots = self.num_slots or min(max(memory // kv_bytes_per_token, context), running * context)
+        running = min(running, slots)  # each has a slot at least
         tokens = self.chunk_tokens or CHUNK_TOKENS
         return replace(
             self, context_len=context, num_slots=slots, max_running=running, chunk_tokens=tokens
@@ -226,9 +227,9 @@ def _integer(low: int, high: int = 2**31 - 1, high_text: str = "2**31-1") -> _Ru
     return f"an integer from {low} to {high_text}", lambda v: type(v) is int and low <= v <= high
 
 
-def _optional_size(low: int) -> _Rule:
+def _optional_size(low: int, high: int = 2**31 - 1, high_text: str = "2**31-1") -> _Rule:
     """Of what `resolve` can fill in."""
-    allowed, is_allowed = _integer(low)
+    allowed, is_allowed = _integer(low, high, high_text)
     return f"{allowed}, or None", lambda v: v is None or is_allowed(v)
 
 
@@ -242,7 +243,7 @@ _RULES: dict[str, _Rule] = {
     "host_slots": _integer(0),
     "logprob_bytes": _integer(0, 2**63 - 1, "2**63-1"),
     "ranks": _integer(1),
-    "max_running": _optional_size(1),
+    "max_running": _optional_size(1, 65_536, "65536"),
     "max_waiting": _integer(1),
     "chunk_tokens": _optional_size(1),
     "context_len": _optional_size(2),

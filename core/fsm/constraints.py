@@ -87,7 +87,7 @@ class Constraints:
             self.guides = GuideCache(self._compile)
         else:
             self.guides = GuideCache(
-                self._compile_there, compile_here=self._compile_here, later=later
+                self._compile_in_child, compile_here=self._compile_here, later=later
             )
 
     def guide(self, constraint: Constraint, tenant: str = "") -> Guide:
@@ -127,9 +127,9 @@ class Constraints:
 
     def _compile(self, constraint: Constraint, tenant: str) -> Guide:
         guide = self._compile_here(constraint, tenant)
-        return self._compile_there(constraint, tenant) if guide is None else guide
+        return self._compile_in_child(constraint, tenant) if guide is None else guide
 
-    def _compile_there(self, constraint: Constraint, tenant: str) -> Guide:
+    def _compile_in_child(self, constraint: Constraint, tenant: str) -> Guide:
         """The guide of a constraint, compiled by the pool."""
         pool = self._compile_pool
         assert pool is not None

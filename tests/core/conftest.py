@@ -78,7 +78,7 @@ class Bench:
             overlap=config.has_overlap,
             clock=lambda: self.now,
         )
-        self.intake = InputProcessor(
+        self.pending_calls = InputProcessor(
             TOKENIZER, config.context_len, config.num_slots, 257, frozenset({END})
         )
         self.endings: dict[Mailbox, int] = {}
@@ -90,7 +90,7 @@ class Bench:
         self.endings[mailbox] = 0
         mailbox.when_done(self._count_ending)
         try:
-            job = self.intake.job(call, mailbox)
+            job = self.pending_calls.job(call, mailbox)
         except ForkrootError as error:
             mailbox.fail(error)
         else:
@@ -158,7 +158,7 @@ def constrained(bench: type[Bench]) -> Callable[..., Bench]:
 
     def make(**settings: Any) -> Bench:
         made = bench(**settings)
-        made.intake.constraints = made.constraints
+        made.pending_calls.constraints = made.constraints
         return made
 
     return make

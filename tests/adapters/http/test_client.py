@@ -182,11 +182,13 @@ def test_every_field_of_a_call_comes_through(serve) -> None:
         namespace="n",
         priority=-3,
         deadline=20.0,
+        tenant="t",
+        weight=2.0,
     )
     images = Call((Image(b"\x00\xff"),), options=("a", "b"), scoring="exact")
     remote.submit(call).result(10)
     remote.submit(images).result(10)
-    assert scripted.calls == [call, images]
+    assert scripted.calls == [call, replace(images, tenant="")]  # the server names who sent it
 
 
 def test_hints_do_what_they_do_here(remote, backend) -> None:

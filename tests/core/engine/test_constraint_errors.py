@@ -31,7 +31,7 @@ def test_a_schema_that_no_grammar_expresses_is_refused_by_pointer_each_time(
     bench, call, schema
 ) -> None:
     made = bench()
-    made.intake.constraints = made.constraints
+    made.pending_calls.constraints = made.constraints
     for _ in range(2):  # compiled, then kept
         (error,) = made.run([call("x", constraint=JsonSchema(schema))])
         assert isinstance(error, UnsupportedCall)

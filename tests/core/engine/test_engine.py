@@ -114,7 +114,7 @@ def crowded(bench, world, **runner):
 
 
 def with_constraints(world):
-    world.intake.constraints = world.constraints
+    world.pending_calls.constraints = world.constraints
     return world
 
 
@@ -441,13 +441,13 @@ def test_samples_that_end_as_another_of_their_call_breaks_leave_nothing_behind(b
 
 
 def constrained(world, constraints):
-    world.intake.constraints = constraints
+    world.pending_calls.constraints = constraints
     world.engine = Engine(
         world.scheduler,
         world.runner,
         world.cache,
         world.roots,
-        OutputProcessor(world.intake.tokenizer, constraints),
+        OutputProcessor(world.pending_calls.tokenizer, constraints),
         max_waiting=99,
     )
     return world

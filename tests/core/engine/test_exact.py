@@ -97,14 +97,14 @@ class Machine:
         table, encode = self.tokenizer.token_bytes, self.tokenizer.encode_after
         constraints = Constraints(table, end_ids, encode)
         self.engine, self.cache = build_engine(config, self.tokenizer, self.runner, constraints)
-        self.intake = InputProcessor(
+        self.pending_calls = InputProcessor(
             self.tokenizer, 128, 4000, size, end_ids, 0, constraints, config.exact_nodes
         )
 
     def ask(self, options: Sequence[str], scoring: Any = "exact", prompt: str = "a") -> Completion:
         call = Call((Text(prompt),), Sampling(), options=tuple(options), scoring=scoring)
         mailbox = Mailbox(call)
-        self.engine.admit(self.intake.job(call, mailbox))
+        self.engine.admit(self.pending_calls.job(call, mailbox))
         while self.engine.has_work:
             self.engine.step()
             self.engine.check()
@@ -232,7 +232,7 @@ def test_a_prompt_may_be_empty(machine: Machine) -> None:
 def test_cancelling_ends_the_search(machine: Machine) -> None:
     call = Call((Text("a"),), Sampling(), options=("the man in the oven",), scoring="exact")
     mailbox = Mailbox(call)
-    job = machine.intake.job(call, mailbox)
+    job = machine.pending_calls.job(call, mailbox)
     machine.engine.admit(job)
     machine.engine.step()
     machine.engine.step()
@@ -253,10 +253,10 @@ def test_numbers_that_are_none_fail_the_call(machine: Machine) -> None:
 def test_refusals(machine: Machine) -> None:
     with pytest.raises(InvalidCall, match="scoring"):
         Call((Text("a"),), options=("b",), scoring="best").check()  # type: ignore[arg-type]
-    intake = InputProcessor(machine.tokenizer, 128, 4000, 301, frozenset({300}))
+    pending_calls = InputProcessor(machine.tokenizer, 128, 4000, 301, frozenset({300}))
     call = Call((Text("a"),), options=("b",), scoring="exact")
     with pytest.raises(UnsupportedCall, match="scoring"):
-        intake.job(call, Mailbox(call))
+        pending_calls.job(call, Mailbox(call))
 
 
 def test_disjoint_pairs_of_options_never_sum_to_more_than_one(machine: Machine) -> None:

@@ -37,13 +37,13 @@ END = 256
 HELLO = (Text("hello"),)
 
 
-def intake(tokenizer: Tokenizer | None = None, **sizes) -> InputProcessor:
+def pending_calls(tokenizer: Tokenizer | None = None, **sizes) -> InputProcessor:
     sizes = {"context_len": 100, "num_slots": 1000, "vocabulary_size": 257} | sizes
     return InputProcessor(tokenizer or byte_tokenizer(), end_ids=frozenset({END}), **sizes)
 
 
 def job(call: Call, taker: InputProcessor | None = None):
-    return (taker or intake()).job(call, Mailbox(call))
+    return (taker or pending_calls()).job(call, Mailbox(call))
 
 
 def prompts(job) -> list[bytes]:
@@ -159,7 +159,7 @@ def prompts(job) -> list[bytes]:
 )
 def test_a_refusal_names_field_value_and_what_is_allowed(call, kind, field, value, allowed):
     with pytest.raises(InvalidCall) as caught:
-        job(call, intake(num_slots=80))
+        job(call, pending_calls(num_slots=80))
     assert type(caught.value) is kind
     assert (caught.value.field, caught.value.value) == (field, value)
     assert allowed is None or caught.value.allowed == allowed
@@ -180,7 +180,7 @@ def test_a_constraint_that_this_runtime_does_not_know_is_refused_by_name(constra
 
 
 def test_tokens_that_the_model_lacks_are_refused_wherever_they_are():
-    taker = intake(vocabulary_size=110)
+    taker = pending_calls(vocabulary_size=110)
     with pytest.raises(InvalidCall, match=r"prompt=111: .* token ids 0 to 109"):
         job(Call((Text("doom"),)), taker)
     with pytest.raises(InvalidCall, match=r"options=122: .* token ids 0 to 109"):
@@ -192,7 +192,7 @@ def test_tokens_that_the_model_lacks_are_refused_wherever_they_are():
 
 @pytest.mark.parametrize(("max_tokens", "expected"), [(0, 0), (1, 1), (76, 76), (None, 76)])
 def test_what_fits_is_taken(max_tokens, expected):
-    taker = intake(num_slots=80)
+    taker = pending_calls(num_slots=80)
     (sequence,) = job(Call(HELLO, Sampling(max_tokens=max_tokens)), taker).sequences
     assert sequence.rules.max_new == expected
     assert len(sequence.ids) == 5 + expected
@@ -200,7 +200,7 @@ def test_what_fits_is_taken(max_tokens, expected):
 
 
 def test_an_answer_goes_as_far_as_the_context_holds_it():
-    taker = intake()
+    taker = pending_calls()
     for max_tokens in (None, 500):
         (sequence,) = job(Call(HELLO, Sampling(max_tokens=max_tokens)), taker).sequences
         assert sequence.rules.max_new == 95
@@ -231,7 +231,7 @@ def test_samples_have_one_prompt_and_their_own_seeds():
 
 def test_calls_without_a_seed_derive_theirs_in_turn():
     def seeds_of(seed):
-        taker = intake(seed=seed)
+        taker = pending_calls(seed=seed)
         jobs = [job(Call(HELLO, Sampling(n=5)), taker) for _ in range(3)]
         return [sequence.seed for job in jobs for sequence in job.sequences]
 
@@ -292,14 +292,14 @@ def test_options_are_scored_after_the_prompt():
 
 
 def test_a_token_that_an_option_shares_with_the_prompt_is_scored_for_all():
-    taker = intake(merging_tokenizer(has_start=False), vocabulary_size=258)
+    taker = pending_calls(merging_tokenizer(has_start=False), vocabulary_size=258)
     first = job(Call((Text("xa"),), options=("b", "c")), taker)
     assert scored(first) == [([120, 256], 1), ([120, 97, 99], 1)]
 
 
 @pytest.mark.parametrize("has_start", [True, False])
 def test_options_without_a_prompt_are_scored_after_a_start_or_end_token(has_start):
-    taker = intake(merging_tokenizer(has_start), vocabulary_size=258)
+    taker = pending_calls(merging_tokenizer(has_start), vocabulary_size=258)
     lead = 257 if has_start else END
     for prompt in ((), (Text(""),)):
         first = job(Call(prompt, options=("b", "xy")), taker)
@@ -307,7 +307,7 @@ def test_options_without_a_prompt_are_scored_after_a_start_or_end_token(has_star
 
 
 def test_options_that_leave_nothing_of_the_prompt_are_scored_after_a_lead():
-    taker = intake(merging_tokenizer(has_start=False), vocabulary_size=258)
+    taker = pending_calls(merging_tokenizer(has_start=False), vocabulary_size=258)
     first = job(Call((Text("a"),), options=("b", "c")), taker)
     assert scored(first) == [([END, 256], 1), ([END, 97, 99], 1)]
 
@@ -331,7 +331,7 @@ def chat_intake(source: str) -> InputProcessor:
     core = tokenizers.Tokenizer(BPE(vocab=byte_alphabet(), merges=[]))
     core.pre_tokenizer = ByteLevel(add_prefix_space=False, use_regex=False)
     core.decoder = tokenizers.decoders.ByteLevel()
-    return intake(Tokenizer(core, ChatTemplate(source, {})))
+    return pending_calls(Tokenizer(core, ChatTemplate(source, {})))
 
 
 def chat(*turns: tuple[str, str], open_last: bool = False) -> Chat:
@@ -355,7 +355,7 @@ def test_the_root_of_a_hint_ends_where_its_segments_end():
 
 
 def test_a_root_does_not_cover_a_token_that_grows_over_its_end():
-    taker = intake(merging_tokenizer(has_start=False), vocabulary_size=258)
+    taker = pending_calls(merging_tokenizer(has_start=False), vocabulary_size=258)
     call = Call((Text("xa"), Text("b")), hint=ForkHint("root", prefix_end=1))
     assert job(call, taker).root_len == 1
 

@@ -60,7 +60,7 @@ class Minding(FakeRunner):
 def make_bench(overlap: bool, runner: type[FakeRunner] = Minding, **settings: Any) -> Bench:
     size, num_host = settings.setdefault("num_slots", 2000), settings.get("host_slots", 0)
     bench = Bench(runner(size, 257, num_host=num_host), overlap=overlap, **settings)
-    bench.intake.constraints = bench.constraints
+    bench.pending_calls.constraints = bench.constraints
     return bench
 
 
@@ -205,7 +205,7 @@ def test_a_device_that_fails_on_a_call_fails_that_call_only(seed, fails_at):
     bad, size = 255, 250  # no token that is drawn
     runner = Minding(settings["num_slots"], size, bad, num_host=settings["host_slots"])
     world = Bench(LateRunner(runner, bad, fails_at), overlap=True, **settings)
-    world.intake.constraints = world.constraints
+    world.pending_calls.constraints = world.constraints
     replies = []
     for index in range(8):
         call = some_call(rng)
@@ -220,7 +220,7 @@ def test_a_device_that_fails_on_a_call_fails_that_call_only(seed, fails_at):
             assert isinstance(reply.error(), CallFailed)
         else:
             wanted = Bench(Minding(2000, size), num_slots=2000)
-            wanted.intake.constraints = wanted.constraints
+            wanted.pending_calls.constraints = wanted.constraints
             assert result_of(reply.result()) == result_of(wanted.run([reply.call])[0])
 
 

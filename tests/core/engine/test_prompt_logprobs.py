@@ -66,7 +66,7 @@ def test_samples_of_one_prompt_share_its_scores(bench, call):
 def test_a_constraint_leaves_them_as_they_are(bench, call):
     (plain,) = bench().run([call(TEXT, scored_from=1)])
     world = bench()
-    world.intake.constraints = world.constraints
+    world.pending_calls.constraints = world.constraints
     (held,) = world.run([call(TEXT, scored_from=1, constraint=Regex("forced [ab]"), max_tokens=20)])
     assert logprobs_of(held) == logprobs_of(plain)
     assert held.text[:-1] == "forced "

@@ -29,7 +29,7 @@ from .sequence import Job
 T = TypeVar("T")
 
 
-class Intake:
+class PendingCalls:
     """Where calls come in, from any thread. closed: makes the error of one that comes too late.
 
     num_ended: calls that have ended since the start.
