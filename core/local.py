@@ -47,7 +47,7 @@ from .fsm.constraints import Constraints
 from .model.checkpoint.load import Described, auto_dtype, check_shares, describe
 from .model.checkpoint.loops import precompiled
 from .model.checkpoint.memory import Load, largest_load, working_bytes
-from .model.config import DTYPE_BYTES
+from .model.config import DTYPE_BYTES, ModelConfig
 from .model.hub.folders import EMBEDDED, is_dummy, model_folder, model_name
 from .model.parallel import Ranks
 from .model.runner.ranks import RankedRunner, join
@@ -141,7 +141,7 @@ class LocalBackend(ProcessLocal):
         config = fitted(config, described)
         assert config.context_len is not None
         described = replace(described, context_len=config.context_len)
-        options = config.dtype, config.device, config.attention, config.ranks
+        options = config.dtype, config.device, config.attention_kind, config.ranks
         with precompiled(described, *options):
             runner, close = _load(source, described, config)
         return cls(model_name(source), config, tokenizer, runner, size, end_ids, close)
@@ -330,6 +330,8 @@ def fitted(config: EngineConfig, described: Described) -> EngineConfig:
     cannot share it."""
     check_shares(described, config.ranks)
     dtype = auto_dtype(described, config.device) if config.dtype == "auto" else config.dtype
+    if config.deterministic:
+        _check_deterministic(described, dtype)
     device = _device(config.device)
     shares = config.ranks if device.type == "cuda" else 1  # ranks on a CPU share its memory
     weights = described.num_parameters() * DTYPE_BYTES[dtype] // shares
@@ -343,6 +345,15 @@ def fitted(config: EngineConfig, described: Described) -> EngineConfig:
     else:
         memory = max(0, available_memory() - weights) // 4
     return replace(config, dtype=dtype).resolve(described.context_len, kv_bytes, memory)
+
+
+def _check_deterministic(described: Described, dtype: str) -> None:
+    """Raise InvalidCall where a token's numbers may depend on those beside it."""
+    if dtype != "float32":
+        raise InvalidCall("dtype", dtype, "float32, with deterministic=True")
+    if not isinstance(described, ModelConfig) or described.num_experts:
+        allowed = "False, but for dense models of our own architectures (docs/models.md)"
+        raise InvalidCall("deterministic", True, allowed)
 
 
 def _loads(config: EngineConfig) -> Iterator[Load]:

@@ -116,5 +116,5 @@ def load_runner(
     assert config.num_slots is not None and config.max_running is not None
     model = load_model(source, described, getattr(torch, config.dtype), device, ranks)
     host = Host(config.host_slots, None if config.host_file is None else Path(config.host_file))
-    options = config.attention, host, config.max_running, config.graphs, config.sampling
+    options = config.attention_kind, host, config.max_running, config.graphs, config.sampling
     return ModelRunner(model, config.num_slots, ranks, *options)

@@ -64,6 +64,15 @@ def _cpu(pool: Pool) -> Attention:
     )
 
 
+def _deterministic(pool: Pool) -> Attention:
+    from .cpu.attention.decode import can_read
+    from .cpu.attention.deterministic import DeterministicAttention
+
+    if not can_read(pool.dtype):
+        raise InvalidCall("deterministic", True, "False: no loops can be compiled here")
+    return DeterministicAttention(pool.dtype)
+
+
 def _triton(pool: Pool) -> Attention:
     from .gpu.attention.attention import GpuAttention
 
@@ -108,6 +117,7 @@ BACKENDS: Mapping[str, Callable[[torch.device], DecoderBackend]] = MappingProxyT
 KINDS: Mapping[str, Callable[[Pool], Attention]] = MappingProxyType(
     {
         "cpu": _cpu,
+        "deterministic": _deterministic,
         "plain": lambda pool: PlainAttention(pool.device),
         "triton": _triton,
         "flashinfer": _flashinfer,

@@ -12,13 +12,12 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from ..common.suggestions import closest, did_you_mean
-from .keywords import OTHER_NAMES
+from .keywords import OF_CONNECT, OTHER_NAMES
 from .protocol import InvalidCall, Sampling
 
 _Rule: TypeAlias = tuple[str, Callable[[Any], bool]]  # what is allowed, and whether a value is
 
 HOST_POLICIES = ("back", "through")
-_OF_CONNECT = ("process", "revision")
 _ELSEWHERE = {
     **{it.name: f"; it is of a call, as in gen(..., {it.name}=...)" for it in fields(Sampling)},
     "settings": "; each is given by its own name",
@@ -60,6 +59,9 @@ class EngineConfig:
     sampling: the sampler: "triton" and "flashinfer" on a GPU, "plain" anywhere (it waits for the
       device); "auto": the fastest whose samples for a seed do not depend on the batch. With
       "flashinfer" they depend on it.
+    deterministic: whether a token's numbers depend on it and on the tokens before it alone, bit by
+      bit: not on chunks, on what is cached, or on other calls. On a CPU, in float32, for dense
+      models of our own architectures in one process; steps take longer (docs/models.md).
     num_slots: tokens of KV that the pool holds, for cached and running sequences together.
     host_slots: tokens of KV that the host tier holds: evicted tokens go there, and come back when
       they are used again.
@@ -106,6 +108,7 @@ class EngineConfig:
     constraint: str = "auto"
     graphs: bool = True
     sampling: str = "auto"
+    deterministic: bool = False
     num_slots: int | None = None
     host_slots: int = 0
     host_policy: str = "back"
@@ -135,9 +138,9 @@ class EngineConfig:
         known = [item.name for item in fields(cls)]
         for key, value in settings.items():
             if key not in known:
-                others = ", ".join(_OF_CONNECT)
+                others = ", ".join(OF_CONNECT)
                 allowed = f"one of the settings {', '.join(known)}, and of connect: {others}"
-                if suggestion := _suggestion(key, (*known, *_OF_CONNECT)):
+                if suggestion := _suggestion(key, (*known, *OF_CONNECT)):
                     allowed = "a setting of the engine"
                 raise InvalidCall(key, value, f"{allowed} (see docs/settings.md){suggestion}")
         config = cls(**settings)
@@ -166,6 +169,21 @@ class EngineConfig:
                     _dtype_suggestion(value) if name == "dtype" else _similar_choice(value, choices)
                 )
                 raise InvalidCall(name, value, ", ".join((*choices, *factories)) + hint)
+
+        if self.deterministic:
+            self._check_deterministic()
+
+    def _check_deterministic(self) -> None:
+        allowed = {"device": ("cpu",), "attention": ("auto", "cpu"), "ranks": (1,)}
+        for name, values in {**allowed, "dtype": ("auto", "float32")}.items():
+            if getattr(self, name) not in values:
+                shown = " or ".join(map(str, values))
+                raise InvalidCall(name, getattr(self, name), f"{shown}, with deterministic=True")
+
+    @property
+    def attention_kind(self) -> str:
+        """The kind in `kernels.devices`."""
+        return "deterministic" if self.deterministic else self.attention
 
     @property
     def has_overlap(self) -> bool:
@@ -256,7 +274,9 @@ _RULES: dict[str, _Rule] = {
         "the name of a device, such as cpu or cuda:0",
         lambda v: isinstance(v, str) and v.strip() != "",
     ),
-    **dict.fromkeys(("cache", "graphs", "hints", "jumps", "plain_content"), _SWITCH),
+    **dict.fromkeys(
+        ("cache", "deterministic", "graphs", "hints", "jumps", "plain_content"), _SWITCH
+    ),
     "overlap": ("True, False or auto", lambda v: isinstance(v, bool) or v == "auto"),
     "root_timeout": ("a finite number of seconds > 0", lambda v: _is_duration(v, math.inf)),
     "hang_timeout": (

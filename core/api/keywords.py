@@ -18,7 +18,16 @@ T = TypeVar("T")
 OF_CONNECT = ("process", "restart", "revision")
 ENGINE_SETTINGS = (  # of `connect`, for a model that it starts: those of `EngineConfig`
     *OF_CONNECT,
-    *("dtype", "device", "attention", "constraint", "graphs", "sampling", "num_slots"),
+    *(
+        "dtype",
+        "device",
+        "attention",
+        "constraint",
+        "graphs",
+        "sampling",
+        "deterministic",
+        "num_slots",
+    ),
     *("host_slots", "host_policy", "host_file", "logprob_bytes", "ranks"),
     *("max_running", "max_waiting"),
     *("chunk_tokens", "context_len", "order", "ageing", "cache", "hints", "jumps", "overlap"),

@@ -30,7 +30,7 @@ def precompiled(
         dim=described.head_dim,
         is_own=is_own,
         is_fused=is_own and not has_experts and num_ranks == 1,
-        is_read_in_place=attention in ("auto", "cpu"),
+        is_read_in_place=attention in ("auto", "cpu", "deterministic"),
     )
     plan = precompile.plan(required_loops(requirements))
     with compiling.shown(listen, plan.seconds(), plan.num_workers):

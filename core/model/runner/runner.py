@@ -59,7 +59,7 @@ class ModelRunner:
         extend_sizes: tuple[int, ...] = EXTEND_SIZES,
     ) -> None:
         device, sizes = model.device, model.config
-        is_cpu = device.type == "cpu" and attention in (AUTO, "cpu")
+        is_cpu = device.type == "cpu" and attention in (AUTO, "cpu", "deterministic")
         self.model = model
         self._ranks = ranks
         # In which kernels and streams are those of the device, in any thread.
