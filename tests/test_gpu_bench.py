@@ -61,7 +61,7 @@ def run(tree: Path, *options: str, out: Path, python: str = sys.executable, **en
 @pytest.fixture
 def copied_tree(tmp_path: Path, files: tuple[Path, ...]) -> Path:
     """The sources under another name, without compiled loops or anything else made here."""
-    tree = tmp_path / "a copy"
+    tree = tmp_path / "a-copy of it"
     aside = [it.relative_to(ROOT) for name in ("benchmarks", "tests") for it in walked(name)]
     for path in (*files, *aside, Path("pyproject.toml"), Path("constraints-cpu.txt")):
         if path.suffix not in (".nbi", ".nbc"):
@@ -137,6 +137,8 @@ def test_every_stage_runs_on_a_bare_machine_from_a_copied_tree_and_a_folder_of_w
     cases = {name: row["figures"]["cases"] for name, row in ran.rows.items()}
     assert cases["correctness"]["embedded model, GPU and CPU"]["graphs"]["is_right"]
     assert cases["correctness"]["pytest -m gpu"]["skipped"] > 50
+    assert cases["tests"]["pytest, no GPU needed"]["passed"] >= 4
+    assert re.match(r"[6-9]\d|\d{3}", cases["tests"]["collected"]["summary"])
     for sampling in ("greedy", "top-p"):
         for root in ("", ", root 40"):
             step = cases["steps"][f"llama-3.1-8b decode 3 {sampling}{root}"]
