@@ -183,13 +183,17 @@ def has_gpu():
     return True
 
 
+def missing_gpu():
+    return ""
+
+
 class Bench:
     @classmethod
     def here(cls, is_tiny, seed, until):
         return cls()
 
     def about(self):
-        return {"name": "none"}
+        return {"name": "none", "memory_GiB": 1}
 
     def is_sound(self):
         return True
