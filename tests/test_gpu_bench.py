@@ -270,7 +270,7 @@ def test_a_case_that_fails_or_kills_its_process_leaves_the_others_alone(
 def test_a_run_that_is_killed_keeps_every_case_that_ended(tree: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = [sys.executable, str(tree / "benchmarks" / "gpu" / "gpu.py"), "--out", str(out)]
-    env = os.environ | {"OUT": str(out)}
+    env = os.environ | {"OUT": str(out), "TMPDIR": str(tmp_path)}
     env.pop("PYTHONPATH", None)
     options = (*TWO_STAGES, "--only", "^[agh]")
     process = subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, env=env)

@@ -111,6 +111,8 @@ def test_a_wheel_that_is_no_archive_is_named(tmp_path: Path) -> None:
     (tmp_path / "gpu_torn-1-py3-none-any.whl").write_text("PK")
     with pytest.raises(gpu_wheels.Refused, match=r"gpu_torn-1.*cannot be unpacked.*--prepare"):
         gpu_wheels.unpack(tmp_path, tmp_path / "site")
+    with pytest.raises(gpu_wheels.Refused, match=r"gpu_torn-1.*cannot be read"):
+        gpu_wheels.lacking(tmp_path)
 
 
 def test_a_folder_for_another_python_is_refused_with_the_command_to_fill_it(

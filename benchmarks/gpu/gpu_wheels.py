@@ -119,7 +119,8 @@ def wheels_in(folder: Path) -> list[Wheel]:
 
 def lacking(folder: Path) -> dict[str, list[str]]:
     """What the folder's additional wheels require and neither the folder nor NAMES or THERE have:
-    name to the wheels that need it. Requirements of extras and of other systems are left out."""
+    name to the wheels that need it. Requirements of extras and of other systems are left out.
+    Raises Refused for a file that is no wheel."""
     wheels = wheels_in(folder)
     known = {*NAMES, *THERE, *(wheel.name for wheel in wheels)}
     found: dict[str, list[str]] = {}
@@ -131,9 +132,12 @@ def lacking(folder: Path) -> dict[str, list[str]]:
 
 
 def _requirements(path: Path) -> Iterator[str]:
-    with ZipFile(path) as archive:
-        (title,) = (it for it in archive.namelist() if it.endswith(".dist-info/METADATA"))
-        text = archive.read(title).decode()
+    try:
+        with ZipFile(path) as archive:
+            (title,) = (it for it in archive.namelist() if it.endswith(".dist-info/METADATA"))
+            text = archive.read(title).decode()
+    except (BadZipFile, ValueError) as error:
+        raise Refused(f"{path} cannot be read ({error}); remove it") from error
     for name, rest in re.findall(r"^Requires-Dist: *([\w.-]+)(.*)$", text, re.MULTILINE):
         if not re.search(r"\bextra *==|==? *['\"](win32|darwin|Windows|Darwin)['\"]", rest):
             yield normalized(name)
