@@ -119,7 +119,7 @@ def _pytest(bench: Bench, *options: str) -> Callable[[], Figures]:
         command += ["-W", "default", "--tb=short"]
         # The tree may have a name that no package can have: all paths go through ROOT, a link.
         command += ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
-        command += [_placed(option) for option in options]
+        command += [_absolute(option) for option in options]
         left = max(bench.until - time.time(), 5.0)
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT.parent
@@ -136,7 +136,7 @@ def _pytest(bench: Bench, *options: str) -> Callable[[], Figures]:
     return run
 
 
-def _placed(option: str) -> str:
+def _absolute(option: str) -> str:
     """An option of pytest with its path, if it has one, made absolute."""
     start = option.find("tests/")
     return option if start < 0 else f"{option[:start]}{ROOT / option[start:]}"
