@@ -61,7 +61,7 @@ def run(tree: Path, *options: str, out: Path, python: str = sys.executable, **en
 @pytest.fixture
 def copied_tree(tmp_path: Path, files: tuple[Path, ...]) -> Path:
     """The sources under another name, without compiled loops or anything else made here."""
-    tree = tmp_path / "a copy"
+    tree = tmp_path / "a-copy of it"
     aside = [it.relative_to(ROOT) for name in ("benchmarks", "tests") for it in walked(name)]
     for path in (*files, *aside, Path("pyproject.toml"), Path("constraints-cpu.txt")):
         if path.suffix not in (".nbi", ".nbc"):
@@ -137,6 +137,8 @@ def test_every_stage_runs_on_a_bare_machine_from_a_copied_tree_and_a_folder_of_w
     cases = {name: row["figures"]["cases"] for name, row in ran.rows.items()}
     assert cases["correctness"]["embedded model, GPU and CPU"]["graphs"]["is_right"]
     assert cases["correctness"]["pytest -m gpu"]["skipped"] > 50
+    assert cases["tests"]["pytest, no GPU needed"]["passed"] >= 4
+    assert re.match(r"[6-9]\d|\d{3}", cases["tests"]["collected"]["summary"])
     for sampling in ("greedy", "top-p"):
         for root in ("", ", root 40"):
             step = cases["steps"][f"llama-3.1-8b decode 3 {sampling}{root}"]
@@ -168,6 +170,7 @@ def tables_hold_every_stage(rows: dict[str, dict[str, Any]]) -> None:
 # --- stages that fail, hang or are killed ---------------------------------------------------------
 
 BENCH = """
+import os
 from typing import NamedTuple
 
 
@@ -181,13 +184,17 @@ def has_gpu():
     return True
 
 
+def missing_gpu():
+    return os.environ.get("WHY_NO_GPU", "")
+
+
 class Bench:
     @classmethod
     def here(cls, is_tiny, seed, until):
         return cls()
 
     def about(self):
-        return {"name": "none"}
+        return {"name": "none"} | ({} if "LOST" in os.environ else {"memory_GiB": 1})
 
     def is_sound(self):
         return True
@@ -263,7 +270,7 @@ def test_a_case_that_fails_or_kills_its_process_leaves_the_others_alone(
 def test_a_run_that_is_killed_keeps_every_case_that_ended(tree: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = [sys.executable, str(tree / "benchmarks" / "gpu" / "gpu.py"), "--out", str(out)]
-    env = os.environ | {"OUT": str(out)}
+    env = os.environ | {"OUT": str(out), "TMPDIR": str(tmp_path)}
     env.pop("PYTHONPATH", None)
     options = (*TWO_STAGES, "--only", "^[agh]")
     process = subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, env=env)
@@ -277,6 +284,70 @@ def test_a_run_that_is_killed_keeps_every_case_that_ended(tree: Path, tmp_path: 
     while is_running(pid):
         assert time.monotonic() < deadline, "the stage outlived the run"
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_is_asked_to_end_ends_its_stage_and_leaves_no_temporary_folder(
+    tree: Path, tmp_path: Path, number: int
+) -> None:
+    out, scratch = tmp_path / "out", tmp_path / "scratch"
+    scratch.mkdir()
+    command = [sys.executable, str(tree / "benchmarks" / "gpu" / "gpu.py"), "--out", str(out)]
+    env = os.environ | {"OUT": str(out), "TMPDIR": str(scratch)}
+    process = subprocess.Popen(
+        [*command, "--stage", "ceilings", "--only", "hangs"], stderr=subprocess.PIPE, env=env
+    )
+    pid = int(content_when_written(out / "pid"))
+    process.send_signal(number)
+    _, errors = process.communicate()
+    assert process.returncode == 128 + number and b"Traceback" not in errors
+    assert not is_running(pid) and not list(scratch.iterdir())
+
+
+REFUSED = {
+    "a pattern that is none": (("--only", "("), "--only '(' is no regular expression"),
+    "a name that no case has": (("--only", "zzz"), "no case has a name that matches --only 'zzz'"),
+    "no time for any case": (("--only", "late"), "no case had enough time (--budget)"),
+    "a file for a folder": (("--out", __file__), "File exists; expected a folder to write to"),
+    "a file for wheels": (("--prepare", __file__), "File exists; expected a folder to write to"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_done_or_measured_nothing_fails_with_the_reason(
+    tree: Path, tmp_path: Path, what: str
+) -> None:
+    options, why = REFUSED[what]
+    ran = run(tree, "--stage", "ceilings", *options, "--budget", "20", out=tmp_path / "out")
+    assert ran.status == 1 and why in ran.output and "Traceback" not in ran.output
+
+
+def test_without_a_gpu_nothing_is_run_but_trials_and_no_row_is_kept(
+    tree: Path, tmp_path: Path
+) -> None:
+    out, options = tmp_path / "out", ("--stage", "ceilings", "--only", "good")
+    ran = run(tree, *options, out=out, WHY_NO_GPU="torch sees none")
+    assert ran.status == 1 and "torch sees none. To try" in ran.output and "--tiny" in ran.output
+    assert not ran.rows and run(tree, *options, "--tiny", out=out, WHY_NO_GPU="none").status == 0
+    lost = run(tree, *options, "--keep", out=out, LOST="")
+    assert lost.status == 1 and "ceilings is not kept: its row has no GPU" in lost.output
+    assert not (tree / "benchmarks" / "results" / "gpu.json").exists()
+
+
+def test_cases_are_added_to_a_stages_row_unless_they_are_of_other_sources(
+    tree: Path, tmp_path: Path
+) -> None:
+    out, stage = tmp_path / "out", ("--stage", "ceilings", "--commit", "abc")
+    assert run(tree, *stage, "--only", "good", out=out).status == 0
+    both = run(tree, *stage, "--only", "after", out=out)
+    assert both.rows["ceilings"]["figures"]["cases"] == {"good": {"n": 1}, "after": {"n": 2}}
+    other = run(tree, *stage[:3], "def", "--only", "after", out=out)
+    assert other.status == 1 and "give them another --out" in other.output
+    assert other.rows == both.rows
+    (out / "gpu.json").write_text("[{")
+    corrupt = run(tree, *stage, out=out.parent / "2", OUT=str(out))
+    assert corrupt.status == 1 and "gpu.json cannot be read" in corrupt.output
+    assert "Traceback" not in corrupt.output
 
 
 def content_when_written(path: Path) -> str:
@@ -314,8 +385,8 @@ def test_rows_are_kept_when_that_is_asked_for_and_rows_of_a_trial_never(
     assert run(tree, *options, "--keep", "--tiny", out=trial).status == 1
     assert run(tree, *options, "--tiny", out=trial).rows["ceilings"]["tiny"] is True
     assert run(tree, *options, out=out).status == 1 and not kept.exists()
-    for folder, status in ((tmp_path / "none", 1), (trial, 1), (out, 0)):
+    for folder, status in ((tmp_path / "none", 1), (trial, 1), (out, 0), (out, 0)):
         assert run(tree, "--keep-from", str(folder), out=out).status == status
-    rows = {row["stage"]: row for row in json.loads(kept.read_text())}
-    assert rows["ceilings"]["figures"]["cases"] == {"good": {"n": 1}}
+    (row, _), rows = json.loads(kept.read_text()), rows_of(kept.parent)
+    assert row["stage"] == "ceilings" and rows["ceilings"]["figures"]["cases"] == {"good": {"n": 1}}
     assert "| a copy | 1.0e-06 | 2.0 µs | 1.0 µs | 2.00× |" in page.read_text()

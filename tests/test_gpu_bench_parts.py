@@ -1,25 +1,21 @@
-"""The parts of the script for GPUs: wheels, sizes from free memory, steps, vLLM, pytest's lines."""
+"""The parts of the script for GPUs: sizes from free memory, steps, vLLM, pytest's lines."""
 
 from __future__ import annotations
 
 import json
 import os
-import platform
-import subprocess
 import sys
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from zipfile import ZipFile
 
 import numpy as np
 import pytest
 import torch
 
 from forkroot.benchmarks.common import report
-from forkroot.benchmarks.gpu import gpu_wheels
 from forkroot.benchmarks.gpu.gpu_batches import Layout, params_of
 from forkroot.benchmarks.gpu.gpu_bench import Bench
 from forkroot.benchmarks.gpu.gpu_loaded import (
@@ -31,90 +27,12 @@ from forkroot.benchmarks.gpu.gpu_loaded import (
     step_bytes,
 )
 from forkroot.benchmarks.gpu.gpu_profile import largest
-from forkroot.benchmarks.gpu.gpu_wheels import Wheel
 from forkroot.benchmarks.tables import table
 from forkroot.core.model.checkpoint.dummy import SHAPES
 from forkroot.core.model.checkpoint.memory import Load
 
-SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "gpu" / "gpu.py"
 GB = 10**9
 CARDS = {"24 GB": 24.6 * GB, "80 GB": 84.5 * GB, "H200": 149.5 * GB}  # free, in bytes
-
-
-# --- wheels ---------------------------------------------------------------------------------------
-
-
-def make_wheel(folder: Path, name: str, files: dict[str, str]) -> Path:
-    """A wheel of these files, and its metadata; its name is that of the file."""
-    folder.mkdir(exist_ok=True)
-    title, version, *_ = name.split("-")
-    about = f"{title}-{version}.dist-info"
-    metadata = f"Metadata-Version: 2.1\nName: {title}\nVersion: {version}\n"
-    with ZipFile(folder / f"{name}.whl", "w") as archive:
-        for path, text in {**files, f"{about}/METADATA": metadata}.items():
-            archive.writestr(path, text)
-        tags = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        archive.writestr(f"{about}/WHEEL", tags)
-        archive.writestr(f"{about}/RECORD", "")
-    return folder / f"{name}.whl"
-
-
-@pytest.mark.parametrize(
-    ("name", "fits"),
-    [
-        ("a-1-py3-none-any", True),
-        ("a-1-py2.py3-none-any", True),
-        ("a-1-py37-none-any", True),
-        ("a-1-cp39-abi3-manylinux_2_17_x86_64.manylinux2014_x86_64", True),
-        ("a-1-cp312-cp312-manylinux_2_28_x86_64", True),
-        ("a-1-1build-cp312-cp312-manylinux_2_28_x86_64", True),
-        ("a-1-cp313-abi3-manylinux_2_28_x86_64", False),
-        ("a-1-cp311-cp311-manylinux_2_28_x86_64", False),
-        ("a-1-cp312-cp312-manylinux_2_28_aarch64", False),
-        ("a-1-py2-none-any", False),
-    ],
-)
-def test_a_wheel_is_for_a_python_and_a_processor(name: str, fits: bool) -> None:
-    assert Wheel.of(Path(f"{name}.whl")).fits((3, 12), "x86_64") is fits
-
-
-def test_wheels_are_unpacked_but_never_over_what_is_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, site = tmp_path / "wheels", tmp_path / "site"
-    site.mkdir()
-    make_wheel(folder, "Numpy-9.9-py3-none-any", {"numpy/__init__.py": "wrong = True"})
-    make_wheel(folder, "gpu_only_here-1.0-py3-none-any", {"gpu_only_here.py": "number = 1"})
-    make_wheel(folder, "gpu_only_here-2.0-py3-none-any", {"gpu_only_here.py": "number = 2"})
-    part = {"gpu_parted-1.data/purelib/gpu_parted.py": "number = 3"}
-    make_wheel(folder, "gpu_parted-1-py3-none-any", part)
-    other = "arm" if platform.machine() == "x86_64" else "x86_64"
-    make_wheel(folder, f"gpu_other-1-py3-none-manylinux_2_17_{other}", {"gpu_other.py": ""})
-    monkeypatch.syspath_prepend(site)
-    added = gpu_wheels.unpack(folder, site)
-    assert added == {"gpu-only-here": "1.0", "gpu-parted": "1"}
-    modules = sorted(it.name for it in site.glob("*.py"))
-    assert modules == ["gpu_only_here.py", "gpu_parted.py"] and not (site / "numpy").exists()
-    assert (site / "gpu_only_here.py").read_text() == "number = 1"
-
-
-def test_preparing_downloads_what_is_named_prints_sizes_and_fails_above_the_limit(
-    tmp_path: Path,
-) -> None:
-    source = make_wheel(tmp_path / "index", "gpu_extra-1.0-py3-none-any", {"it.py": "#" * 9000})
-    env = os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(source.parent)}
-    command = [sys.executable, str(SCRIPT), "--prepare", str(tmp_path / "wheels")]
-    command += ["--also", "gpu_extra==1.0"]
-    command += [option for name in gpu_wheels.NAMES for option in ("--without", name)]
-    limited = subprocess.run(
-        [*command, "--limit-mb", "0.001"], env=env, capture_output=True, text=True
-    )
-    assert limited.returncode == 1 and "expected at most 0.001 (--limit-mb)" in limited.stderr
-    assert "0.01 MB  gpu_extra-1.0-py3-none-any.whl" in limited.stdout
-    missing = subprocess.run([*command[:-2], *command[-2:], "--also", "gpu_none"], env=env)
-    assert missing.returncode == 1
-    done = subprocess.run(command, env=env, capture_output=True, text=True)
-    assert done.returncode == 0 and "1 wheels in" in done.stdout
 
 
 # --- sizes ----------------------------------------------------------------------------------------

@@ -16,12 +16,14 @@ installed there is replaced.
 Each stage runs in a process of its own. Its row is written to `gpu.json` in the folder `--out`
 (else the one that the environment's OUT names, else build/gpu-rows) after each of its cases, so a
 run that is killed keeps all that it measured. A case that fails is reported with its error, and the
-next goes on. Time that a stage leaves over is the next ones'. With --tiny all of it is tried on
-small shapes, on a CPU with Triton's kernels interpreted: such rows are marked, and in no table.
+next goes on. Time that a stage leaves over is the next ones'. Without a GPU nothing is run, except
+with --tiny: it tries all on small shapes, on a CPU with Triton's kernels interpreted. Such rows are
+marked, and in no table.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -30,14 +32,29 @@ from tempfile import TemporaryDirectory
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def _end(*_: object) -> None:
+    """End as SIGTERM asks: the stage's processes are ended, and temporary folders removed."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(128 + signal.SIGTERM)
+
+
 def main() -> None:
     """Make this tree importable as `forkroot`, whatever its folder is named, and run the stages."""
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        status = _run()
+    except KeyboardInterrupt:
+        print("interrupted; the rows of cases that ended are kept", file=sys.stderr)
+        status = 128 + signal.SIGINT
+    sys.exit(status)
+
+
+def _run() -> int:
     with TemporaryDirectory(prefix="forkroot-gpu-") as folder:
         site = Path(folder)
         (site / "forkroot").symlink_to(ROOT)
         sys.path.insert(0, folder)
-        status = import_module("forkroot.benchmarks.gpu.gpu_run").main(site, __doc__)
-    sys.exit(status)
+        return int(import_module("forkroot.benchmarks.gpu.gpu_run").main(site, __doc__))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from torch import Tensor
 from forkroot.core.api.config import EngineConfig
 from forkroot.core.model.checkpoint.dummy import SHAPES
 from forkroot.core.model.config import ModelConfig
+from forkroot.kernels.devices import why_no_gpu
 
 Figures = dict[str, Any]
 Action = Callable[[], object]
@@ -208,6 +209,11 @@ class Bench:
 def has_gpu() -> bool:
     """Whether there is one; else Triton's kernels are to be interpreted."""
     return torch.cuda.is_available()
+
+
+def missing_gpu() -> str:
+    """Why torch sees no GPU; empty where it sees one."""
+    return "" if has_gpu() else why_no_gpu()
 
 
 def _version(name: str) -> str | None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from forkroot.benchmarks.common.report import lines, make_row
+from forkroot.benchmarks.gpu.gpu_wheels import Refused
 
 Row = dict[str, Any]
 BROKEN = 86  # exit status of a stage whose device takes no more work
@@ -54,8 +55,17 @@ class RowFile:
         self.path = folder / "gpu.json"
 
     def rows(self) -> list[Row]:
-        """All rows, in the order in which their stages began."""
-        return list(json.loads(self.path.read_text())) if self.path.exists() else []
+        """All rows, in the order in which their stages began. Raises Refused for a file that holds
+        something else."""
+        if not self.path.exists():
+            return []
+        try:
+            found = json.loads(self.path.read_text())
+        except (ValueError, OSError) as error:
+            raise Refused(f"{self.path} cannot be read ({error}); move it away") from error
+        if not isinstance(found, list) or not all(map(_is_row, found)):
+            raise Refused(f"{self.path} does not hold rows of stages; move it away")
+        return found
 
     def row(self, stage: str) -> Row:
         """The row of a stage; a new one without cases where there is none."""
@@ -67,14 +77,29 @@ class RowFile:
         rows = {it["stage"]: it for it in self.rows()} | {row["stage"]: row}
         self._write(list(rows.values()))
 
-    def drop(self, stage: str) -> None:
-        """Forget the row of a stage."""
+    def begin(self, stage: str, only: str) -> None:
+        """Forget the row of a stage; with a pattern, only its cases of that name."""
+        old = self.row(stage)
         self._write([row for row in self.rows() if row["stage"] != stage])
+        if cases := others(old, only):
+            old.pop("error", None)
+            self.put(old | {"figures": {"cases": cases, "skipped": []}})
 
     def _write(self, rows: list[Row]) -> None:
         new = self.path.with_suffix(".new")
         new.write_text(lines(rows))
         new.replace(self.path)
+
+
+def others(row: Row, only: str) -> dict[str, Any]:
+    """The cases of a row that a run of the cases named so (all, if empty) leaves alone."""
+    cases: dict[str, Any] = row["figures"]["cases"]
+    return {name: it for name, it in cases.items() if only and not re.search(only, name)}
+
+
+def _is_row(found: Any) -> bool:
+    figures = found.get("figures") if isinstance(found, dict) and "stage" in found else None
+    return isinstance(figures, dict) and {"cases", "skipped"} <= set(figures)
 
 
 def main() -> None:
@@ -90,6 +115,7 @@ def main() -> None:
     args = options.parse_args()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # temporary folders are removed
     file = RowFile(args.folder)
     row = file.row(args.stage)
     try:
