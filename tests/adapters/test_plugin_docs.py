@@ -28,7 +28,8 @@ from fastapi.testclient import TestClient
 with forkroot.connect("judge", num_slots=2000) as backend:
     call = forkroot.Call((forkroot.Text("Hello"),), forkroot.Sampling(max_tokens=2))
     print(backend.info().model, backend.submit(call).result(60).usage.completion_tokens)
-    with TestClient(build_app(Runtime(backend, byte_tokenizer(), ("judge",)))) as client:
+    app = build_app(Runtime(backend, byte_tokenizer(), ("judge",)))
+    with TestClient(app, base_url="http://localhost") as client:
         print(client.get("/nicknames").json())
 """
 

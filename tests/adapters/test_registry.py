@@ -331,7 +331,7 @@ def test_a_server_has_the_routes_of_plugins(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("forkroot.adapters.http.app.registry", lambda: own)
     backend = ScriptedBackend("a")
     app = build_app(Runtime(backend, byte_tokenizer(), ("lab-model",)))
-    with TestClient(app) as client:
+    with TestClient(app, base_url="http://localhost") as client:
         assert client.get("/lab/name").json() == "lab-model"
         assert client.get("/health").status_code == 200
     assert listener.heard == [backend]
