@@ -41,6 +41,7 @@ def _end(*_: object) -> None:
 def main() -> None:
     """Make this tree importable as `forkroot`, whatever its folder is named, and run the stages."""
     signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in the background
     try:
         status = _run()
     except KeyboardInterrupt:
