@@ -12,6 +12,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from .media import Encode, MediaSpan
+
 Ints: TypeAlias = npt.NDArray[np.int32]
 Longs: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -107,6 +109,12 @@ class Batch:
       each position are returned.
     queried: [K] indices into `ids` of the tokens after which a query is answered; queries: these.
     copies: to and from the host, in this order and before anything is computed.
+    dropped: digests of pictures whose stored features are not wanted any more; then encodes: what
+      goes through the tower, in order and before tokens are computed. Both may come in a batch of
+      no tokens.
+    media: which of `ids` are features of pictures, ascending. Other keys outside of the vocabulary
+      do not occur.
+    parts: [3, T] rotary positions of models that have three; None: these are `positions`.
     """
 
     ids: Longs
@@ -125,6 +133,10 @@ class Batch:
     num_top_logprobs: int = 0
     copies: tuple[Copy, ...] = ()
     changed: Ints | None = None
+    dropped: tuple[bytes, ...] = ()
+    encodes: tuple[Encode, ...] = ()
+    media: tuple[MediaSpan, ...] = ()
+    parts: Longs | None = None
 
 
 @dataclass(frozen=True, slots=True)
