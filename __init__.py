@@ -129,10 +129,10 @@ class _Alias(ModuleType):
         self._target = target
 
     def __getattr__(self, name: str) -> Any:
-        if name == "__path__":  # it has no modules of its own
-            raise AttributeError(f"module {self.__name__!r} is not a package")
         if name == "__version__":
             return __version__
+        if name.startswith("__") and name != "__all__":  # `inspect` asks each module for its file
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         return getattr(import_module(self._target), name)
 
     def __dir__(self) -> list[str]:

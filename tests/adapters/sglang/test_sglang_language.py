@@ -77,6 +77,16 @@ def test_a_program_that_starts_in_the_checkout_does_not_find_it_as_sglang() -> N
         __import__("forkroot.sglang.state")
 
 
+def test_looking_at_all_modules_as_torch_does_when_it_is_imported_does_not_load_it() -> None:
+    code = (
+        "import sys, forkroot\n"
+        "for it in list(sys.modules.values()): hasattr(it, '__file__')\n"
+        "print('forkroot.adapters.sglang' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stderr, done.stdout) == ("", "False\n")
+
+
 def test_settings_of_a_run_have_their_names_of_sglang() -> None:
     backend = ScriptedBackend("x")
 
