@@ -221,7 +221,6 @@ def serve(options: argparse.Namespace) -> int:
     from .adapters.http.server.runtime import Runtime
     from .adapters.http.server.settings import tokenizer_info
     from .core.model.keys import Keys
-    from .core.process.supervisor import RestartingBackend
 
     check_name(options.model)
     if is_known(options.model):
@@ -239,9 +238,8 @@ def serve(options: argparse.Namespace) -> int:
     names = tuple(options.served_name or [own_name])
     if is_restarted and folder is None:
         raise InvalidCall("on_engine_death", "restart", "exit, for a model that a plugin loads")
-    start = partial(load, options, process=not options.in_process)
-    make = partial(RestartingBackend, start) if is_restarted else start
-    with obeyed_once(), audited(options.audit_log), closing(make()) as backend:
+    start = partial(load, options, process=not options.in_process, restart=is_restarted)
+    with obeyed_once(), audited(options.audit_log), closing(start()) as backend:
         if not hasattr(backend, "tokenizer"):
             raise InvalidModel(f"the plugin that loads {options.model!r} gives no `tokenizer`")
         limits = server_limits(options)

@@ -83,7 +83,8 @@ def connect(
 
     process: run it in a child process, so that busy threads of this one do not slow it.
     restart: start another child process where one dies (up to 5 times in a row). Calls that were
-      open end in EngineDied, as do those that come before the new one is ready; later ones work.
+      open end in EngineDied, as do those that come before the new one is ready; later ones work. A
+      spare process without a model waits for it (about 200 MB, and as much for each rank).
     revision: a branch, a tag or a commit of a hub model.
     settings: as in `core.api.config.EngineConfig`; for a URL as in
     `adapters.http.client.RemoteBackend` (api_key and its like). Raises InvalidModel or InvalidCall,
@@ -121,19 +122,18 @@ def _started(
     if process:
         start = import_module("..core.process.client", __package__).ProcessBackend
         if restart:
-            return _restarting(start, model, settings)
+            return _restarting(model, settings)
     else:
         start = import_module("..core.local", __package__).LocalBackend.from_folder
     backend: Backend = start(model, **settings)
     return backend
 
 
-def _restarting(
-    start: Callable[..., Any], model: str | Path, settings: Mapping[str, Any]
-) -> Backend:
+def _restarting(model: str | Path, settings: Mapping[str, Any]) -> Backend:
     source = model if is_dummy(model) else model_folder(model)  # all starts use the same files
     supervisor = import_module("..core.process.supervisor", __package__)
-    backend: Backend = supervisor.RestartingBackend(functools.partial(start, source, **settings))
+    engines = supervisor.WarmEngines(source, **settings)
+    backend: Backend = supervisor.RestartingBackend(engines, release=engines.close)
     return backend
 
 

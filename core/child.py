@@ -6,7 +6,7 @@ import ctypes
 import gc
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -17,7 +17,8 @@ from .common import compiling
 from .common.fair_executor import FairExecutor
 from .engine.pending_calls import aborted
 from .local import LocalBackend
-from .process.ipc import Connection, sendable, serve_parent
+from .model.checkpoint.loops import load_compiler
+from .process.ipc import Child, Connection, sendable, serve_parent
 
 _PREPARERS, _ENCODERS = 8, 2
 _SHORT = 1 << 14  # characters of a prompt that is encoded between other messages
@@ -25,10 +26,12 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc
 _KEPT_BYTES = 1 << 28  # bytes
 
 
-def main(fd: int) -> None:
-    """Serve the parent at the other end of this socket until it goes."""
+def main(fd: int, device: str, *ranks: Child) -> None:
+    """Serve the parent at the other end of this socket until it goes. ranks: the processes of the
+    model's other ranks."""
     keep_memory()
-    serve_parent(fd, _serve)
+    load_compiler(device)
+    serve_parent(fd, partial(_serve, ranks))
 
 
 def keep_memory() -> None:
@@ -40,10 +43,10 @@ def keep_memory() -> None:
         mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
-def _serve(connection: Connection) -> None:
+def _serve(ranks: Sequence[Child], connection: Connection) -> None:
     # the parent shows it
     compiling.show = lambda *progress: connection.send("compiling", 0, progress)
-    RequestHandler(connection).serve()
+    RequestHandler(connection, ranks).serve()
 
 
 class RequestHandler:
@@ -51,8 +54,9 @@ class RequestHandler:
     large constraint does not delay the others; short ones without one keep their order. Long
     prompts are encoded by threads of their own, so that no other request waits for them."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, ranks: Sequence[Child]) -> None:
         self._connection = connection
+        self._ranks = ranks
         self._backend: LocalBackend | None = None
         self._open: dict[int, Outbox] = {}
         self._preparers = FairExecutor(_PREPARERS, "forkroot-prepare", _PREPARERS - 1)
@@ -82,7 +86,7 @@ class RequestHandler:
             self._answer(kind, number, *details)
 
     def _start(self, model: str, settings: str) -> None:
-        self._backend = LocalBackend.from_folder(model, **json.loads(settings))
+        self._backend = LocalBackend.from_folder(model, self._ranks, **json.loads(settings))
         gc.collect()
         gc.freeze()  # what stays for good is not looked at during a step
         threading.Thread(target=self._report_death, args=(self._backend,), daemon=True).start()

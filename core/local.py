@@ -9,7 +9,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -52,6 +52,7 @@ from .model.hub.folders import EMBEDDED, is_dummy, model_folder, model_name
 from .model.parallel import Ranks
 from .model.runner.ranks import RankedRunner, join
 from .process.compile_pool import CompilePool, compilers
+from .process.ipc import Child
 from .process.ranks import OtherRanks
 from .radix.cache import RadixCache
 from .radix.host import HostTier
@@ -123,9 +124,12 @@ class LocalBackend(ProcessLocal):
         close_at_exit(self)
 
     @classmethod
-    def from_folder(cls, model: str | Path = EMBEDDED, **settings: Any) -> LocalBackend:
+    def from_folder(
+        cls, model: str | Path = EMBEDDED, ranks_started: Sequence[Child] = (), /, **settings: Any
+    ) -> LocalBackend:
         """Load a checkpoint folder, or a hub model by its name ("tiny": the embedded model;
         "dummy:llama-2-7b" and its like: weights that mean nothing); `settings` as in EngineConfig.
+        ranks_started: processes for its other ranks; the backend closes them.
 
         Raises InvalidModel for a checkpoint that cannot be run, InvalidCall for a bad setting.
         """
@@ -143,7 +147,7 @@ class LocalBackend(ProcessLocal):
         described = replace(described, context_len=config.context_len)
         options = config.dtype, config.device, config.attention_kind, config.ranks
         with precompiled(described, *options):
-            runner, close = _load(source, described, config)
+            runner, close = _load(source, described, config, ranks_started)
         return cls(model_name(source), config, tokenizer, runner, size, end_ids, close)
 
     def submit(self, call: Call, mailbox: Mailbox | None = None) -> Mailbox:
@@ -312,11 +316,7 @@ def build_engine(
         chunk_tokens=config.chunk_tokens,
     )
     engine = Engine(
-        scheduler,
-        runner,
-        cache,
-        roots,
-        OutputProcessor(tokenizer, constraints, config.jumps),
+        *(scheduler, runner, cache, roots, OutputProcessor(tokenizer, constraints, config.jumps)),
         max_waiting=config.max_waiting,
         hints=config.hints and config.cache,
         overlap=config.has_overlap,
@@ -367,13 +367,13 @@ def _loads(config: EngineConfig) -> Iterator[Load]:
 
 
 def _load(
-    source: str, described: Described, config: EngineConfig
+    source: str, described: Described, config: EngineConfig, ranks_started: Sequence[Child]
 ) -> tuple[Runner, Callable[[], None]]:
     """The runner of a checkpoint, with all its ranks, and what stops it."""
     device = _device(config.device)
     if config.ranks == 1:
         return load_runner(source, described, config, device, Ranks()), _nothing
-    others = OtherRanks(source, config)
+    others = OtherRanks(source, config, ranks_started)
     try:
         others.wait("loading")
         ranks = others.unless_gone(lambda: join(0, config.ranks, others.store_path, device))

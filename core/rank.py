@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
-import signal
-import sys
 import threading
 import time
 from collections import deque
@@ -19,6 +16,7 @@ import torch
 
 from .api.config import EngineConfig
 from .model.checkpoint.load import Described, describe, load_model
+from .model.checkpoint.loops import load_compiler
 from .model.parallel import Progress, Ranks
 from .model.runner.host import Host
 from .model.runner.ranks import follow, join
@@ -26,14 +24,10 @@ from .model.runner.runner import ModelRunner
 from .process.ipc import Connection, sendable, serve_parent
 from .process.liveness import CHECKS_PER_TIMEOUT
 
-_PR_SET_PDEATHSIG = 1
 
-
-def main(fd: int) -> None:
-    """Serve the parent at the other end of this socket until it closes. The kernel kills this
-    process when the thread that started it ends, even while it is stopped."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def main(fd: int, device: str) -> None:
+    """Serve the parent at the other end of this socket until it closes."""
+    load_compiler(device)
     serve_parent(fd, serve)
 
 

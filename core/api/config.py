@@ -94,7 +94,8 @@ class EngineConfig:
       computes.
     root_timeout: seconds after its last use that an unfinished hinted root stays pinned.
     hang_timeout: seconds without a heartbeat after which another rank, or the engine's process
-      if it is a child, is killed as hanging; None: never.
+      if it is a child, is killed as hanging; a fifth of it where a signal has stopped the process
+      and no debugger holds it; None: never.
     plain_content: whether special tokens in message content stay plain text, so that no role can be
       forged; otherwise they become special tokens, as in transformers.
     hold_min: minimum number of shared tokens for which a call waits while another call computes

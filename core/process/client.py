@@ -40,7 +40,8 @@ from ..common.exits import close_at_exit
 from ..fsm.json_schema.jsontext import check_size
 from ..model.hub.folders import is_dummy, model_folder
 from ..text.tokenizer import Tokenizer
-from .ipc import spawn
+from .ipc import Child
+from .launch import start_engine
 from .liveness import LivenessMonitor, checks, descendants
 
 _SECONDS_TO_CLOSE = 10.0
@@ -52,16 +53,20 @@ class ProcessBackend(ProcessLocal):
     """As `Backend`, over an engine in a child process. `settings` as in EngineConfig.
 
     A child hangs after `hang_timeout` without a sign of life; after ten times as long where it
-    answers and computes on a device, which cannot be observed.
+    answers and computes on a device, which cannot be observed. While it loads, which may take long,
+    it hangs only if a signal has stopped it.
 
+    child: a process of `launch.start_engine` for it; None: it is started here.
     is_replaced: another is started in its place if it dies; set on EngineDied. Raises
     InvalidModel for a checkpoint that cannot be run, InvalidCall for a bad setting.
     """
 
-    def __init__(self, model: str | Path = "tiny", **settings: Any) -> None:
+    def __init__(
+        self, model: str | Path = "tiny", child: Child | None = None, /, **settings: Any
+    ) -> None:
         self._config = EngineConfig.from_settings(settings)
         self._folder = model_folder(model)
-        self._process, self._connection = spawn(f"{(__package__ or '').rpartition('.')[0]}.child")
+        self._process, self._connection = child or start_engine(self._config)
         self._owner = Owner()
         self._lock = threading.Lock()
         self._open: dict[int, Mailbox] = {}
@@ -75,15 +80,16 @@ class ProcessBackend(ProcessLocal):
         self._reader = threading.Thread(target=self._read, name="forkroot-process", daemon=True)
         self._reader.start()
         close_at_exit(self)
+        timeout, self._is_loaded = self._config.hang_timeout, False
+        if timeout is not None:
+            threading.Thread(target=self._monitor, args=(timeout,), daemon=True).start()
         try:
             source = model if is_dummy(model) else self._folder
             self._request("start", str(source), json.dumps(settings))
         except BaseException:
             self.close()
             raise
-        timeout = self._config.hang_timeout
-        if timeout is not None:
-            threading.Thread(target=self._monitor, args=(timeout,), daemon=True).start()
+        self._is_loaded = True
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -258,11 +264,12 @@ class ProcessBackend(ProcessLocal):
                 steps = info.counters["steps"]
                 is_idle = not info.load["running"] + info.load["waiting"]
             has_work = bool(self._open) or len(self._requests) > (heartbeat is not None)
+            has_work &= self._is_loaded
             is_excused = not has_work or (has_reported and is_idle)
             monitor.update(seconds, steps, is_excused, has_reported)
             has_device = has_reported and self._config.device.startswith("cuda")
-            if monitor.silent_seconds >= timeout * (_DEVICE_FACTOR if has_device else 1):
-                self._kill_child(f"hung (no sign of life for {monitor.silent_seconds:.1f} s)")
+            if fault := monitor.fault(_DEVICE_FACTOR if has_device else 1):
+                self._kill_child(f"hung ({fault})")
                 return
             if heartbeat is None and has_work:
                 with contextlib.suppress(BackendClosed):

@@ -261,7 +261,7 @@ class CompileWorker:
                     raise
                 monitor.update(min(now - last, 2 * CHECK_INTERVAL), None, has_reported=True)
                 is_late, last = now >= ends_at, now
-                if is_late or monitor.silent_seconds >= SECONDS_SILENT:
+                if is_late or monitor.fault():
                     self.stop(_lost("gets too little processor time"))
                     return "failed" if is_late else "lost", _lost("gets too little processor time")
                 if now - started >= SECONDS_BEFORE_LOG and not is_logged:

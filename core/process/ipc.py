@@ -33,7 +33,8 @@ _send.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int)
 _send.restype = ctypes.c_ssize_t
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]);"
-    "from importlib import import_module; import_module(sys.argv[2]).main(int(sys.argv[3]))"
+    "from importlib import import_module as load;"
+    "load(sys.argv[2]).main(int(sys.argv[3]), *sys.argv[4:])"
 )
 
 
@@ -44,15 +45,16 @@ class Child(NamedTuple):
     connection: Connection
 
 
-def spawn(module: str) -> Child:
-    """Start a process that runs `main(fd)` of a module (by its full name) with the other end of a
-    connection. It does not get this terminal's Ctrl-C, and uses the module path of this process."""
+def spawn(module: str, *options: str) -> Child:
+    """Start a process that runs `main(fd, *options)` of a module (by its full name) with the other
+    end of a connection. It does not get this terminal's Ctrl-C, and uses this process's module
+    path."""
     parent_end, child_end = socket.socketpair()
     paths = json.dumps([os.path.abspath(path) for path in sys.path])
     fd = child_end.fileno()
     with child_end:
         process = subprocess.Popen(
-            [sys.executable, "-c", _START, paths, module, str(fd)],
+            [sys.executable, "-c", _START, paths, module, str(fd), *options],
             pass_fds=(fd,),
             stdin=subprocess.DEVNULL,
             start_new_session=True,

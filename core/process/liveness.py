@@ -9,6 +9,9 @@ memory was swapped out. So a process with pending work hangs if, for a number of
 - takes less than a hundredth of a processor,
 - and is not held by a debugger.
 
+A process that a signal has stopped (SIGSTOP) does nothing until another one continues it: it hangs
+after a fifth of that time, whatever it was to do, unless a debugger holds it.
+
 A heartbeat alone is no sign of life: in a deadlock, the thread that sends it goes on. But it
 reports whether the process waits for another one, and then the process is excused as long as
 heartbeats come; a stopped process sends none. Where the kernel gives no processor time (there is no
@@ -30,21 +33,24 @@ from pathlib import Path
 
 TIMEOUT = 15.0  # seconds without a sign of life
 CHECKS_PER_TIMEOUT = 10
+_STOPPED_SHARE = 0.2  # of the timeout, after which a stopped process hangs
 _MIN_SHARE = 0.01  # of a processor
 _MIN_SECONDS = 0.02  # the resolution of the kernel's clock
 _PROC = Path("/proc")
 
 
 class LivenessMonitor:
-    """Counts for how many seconds a process has shown no sign of life (`silent_seconds`).
+    """Counts for how many seconds a process has shown no sign of life (`silent_seconds`), and for
+    how many it was stopped (`stopped_seconds`).
 
     timeout: seconds after which it counts as hanging; the costly signs are read from half of it on.
     """
 
     def __init__(self, pid: int, timeout: float) -> None:
-        self.silent_seconds = 0.0
+        self.silent_seconds = self.stopped_seconds = 0.0
+        self._stopped_at: float | None = None  # processor time of a stopped process
         self._pid = pid
-        self._half_timeout = timeout / 2
+        self._timeout = timeout
         self._progress: object = None
         self._own_cpu: float | None = None  # processor time at the last sign of life
         self._tree_cpu: float | None = None  # the same with all descendants
@@ -67,13 +73,26 @@ class LivenessMonitor:
             self.silent_seconds, self._progress = 0.0, progress
             self._own_cpu, self._tree_cpu = own_cpu, None
         self._own_cpu = own_cpu if self._own_cpu is None else self._own_cpu
+        stopped_at = own_cpu if is_stopped(self._pid) else None
+        is_still = stopped_at is not None and stopped_at == self._stopped_at
+        self.stopped_seconds = self.stopped_seconds + seconds if is_still else 0.0
+        self._stopped_at = stopped_at
+
+    def fault(self, factor: float = 1.0) -> str | None:
+        """Why the process hangs, in words; None if it does not. factor: of the timeout for one that
+        may be alive without a sign."""
+        if self.stopped_seconds >= self._timeout * _STOPPED_SHARE:
+            return f"stopped by a signal for {self.stopped_seconds:.1f} s"
+        if self.silent_seconds >= self._timeout * factor:
+            return f"no sign of life for {self.silent_seconds:.1f} s"
+        return None
 
     def _is_alive(self, own_cpu: float | None, has_reported: bool) -> bool:
         if own_cpu is None:
             return has_reported
         if self._own_cpu is None or self._has_worked(own_cpu - self._own_cpu):
             return self._own_cpu is not None
-        if self.silent_seconds < self._half_timeout:
+        if self.silent_seconds < self._timeout / 2:
             return False
         tree_cpu = own_cpu + sum(cpu_seconds(pid) or 0.0 for pid in descendants(self._pid))
         if self._tree_cpu is None:
@@ -111,6 +130,12 @@ def descendants(pid: int) -> Iterator[int]:
     for child in found:  # it grows
         found += children[child]
         yield child
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped a process, and no debugger holds it."""
+    fields = _stat(pid)
+    return fields is not None and fields[0] == "T" and not is_traced(pid)
 
 
 def is_traced(pid: int) -> bool:

@@ -21,7 +21,8 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from ..api.config import EngineConfig
 from ..api.owner import Owner
 from ..api.protocol import BackendClosed
-from .ipc import Child, spawn
+from .ipc import Child
+from .launch import start_rank
 from .liveness import TIMEOUT, LivenessMonitor, checks
 
 SECONDS_TO_START = 600.0
@@ -103,18 +104,17 @@ class RankMonitor:
         for rank in self._ranks:
             is_excused = rank not in busy or (rank.is_waiting and is_one_at_work)
             rank.liveness.update(seconds, rank.heartbeat, is_excused, rank.has_reported)
-            if rank.liveness.silent_seconds >= self._limit(rank.is_reporting):
-                cause = f"no sign of life for {rank.liveness.silent_seconds:.1f} s"
-                return f"rank {rank.rank} of the model hangs: {cause}"
+            if fault := rank.liveness.fault(self._factor(rank.is_reporting)):
+                return f"rank {rank.rank} of the model hangs: {fault}"
         is_stuck = is_first_busy and first.is_waiting and not busy and first == self._first
         self._stuck = self._stuck + seconds if is_stuck else 0.0
         self._first = first
-        if self._stuck >= self._limit(is_reporting=True):
+        if self._stuck >= self._timeout * self._factor(is_reporting=True):
             return f"rank 0 of the model has waited {self._stuck:.1f} s for what no rank does"
         return None
 
-    def _limit(self, is_reporting: bool) -> float:
-        return self._timeout * (_DEVICE_FACTOR if self._has_device and is_reporting else 1)
+    def _factor(self, is_reporting: bool) -> float:
+        return _DEVICE_FACTOR if self._has_device and is_reporting else 1
 
 
 class Other(NamedTuple):
@@ -129,9 +129,10 @@ class OtherRanks:
 
     source: of the model: a folder, or a dummy's name. config: with every size set. Its
       `hang_timeout` is that of `RankMonitor`.
+    started: their processes; those that are missing are started here.
     """
 
-    def __init__(self, source: str, config: EngineConfig) -> None:
+    def __init__(self, source: str, config: EngineConfig, started: Sequence[Child] = ()) -> None:
         self._owner = Owner()
         self._config = config
         self._folder = tempfile.TemporaryDirectory(prefix="forkroot-ranks-")
@@ -145,11 +146,11 @@ class OtherRanks:
         self._has_ended = threading.Event()
         self._report: Report | None = None
         self._others: list[Other] = []
-        started: Future[None] = Future()
+        sent: Future[None] = Future()
         threading.Thread(
-            target=self._run, args=(source, started), name="forkroot-ranks", daemon=True
+            target=self._run, args=(source, started, sent), name="forkroot-ranks", daemon=True
         ).start()
-        started.result()
+        sent.result()
 
     def wait(self, state: str) -> None:
         """Wait until every rank has reported this state ("loading", "ready"). Raises the error of a
@@ -236,32 +237,32 @@ class OtherRanks:
 
     # --- in threads of their own -----------------------------------------------------------------
 
-    def _run(self, source: str, started: Future[None]) -> None:
+    def _run(self, source: str, started: Sequence[Child], sent: Future[None]) -> None:
         """Start the ranks and monitor them. The kernel kills them when this thread ends, and so
         with this process, however that ends."""
         config, timeout = self._config, self._config.hang_timeout
         try:
             for rank in range(1, config.ranks):
-                child = spawn(f"{(__package__ or '').rpartition('.')[0]}.rank")
+                is_started = rank <= len(started)
+                child = started[rank - 1] if is_started else start_rank(config.device)
                 liveness = LivenessMonitor(child.process.pid, timeout or TIMEOUT)
                 other = Other(child, RankStatus(rank, liveness))
                 self._others.append(other)
                 child.connection.send(rank, source, asdict(config), self.store_path)
                 threading.Thread(target=self._listen, args=(other,), daemon=True).start()
         except BaseException as error:
-            started.set_exception(error)
+            sent.set_exception(error)
             self.close()
             return
-        started.set_result(None)
+        sent.set_result(None)
         if timeout is not None:
             statuses = [other.status for other in self._others]
             monitor = RankMonitor(statuses, timeout, config.device.startswith("cuda"))
             for seconds in checks(self._has_ended, timeout):
                 if self._error is not None:
                     break
-                report = self._report
-                fault = report and monitor.check(seconds, Heartbeat(*report()))
-                if fault:
+                report = self._report  # None: they are being loaded
+                if fault := monitor.check(seconds, Heartbeat(*report()) if report else Heartbeat()):
                     self._fail(BackendClosed(fault))
         self._has_ended.wait()
 

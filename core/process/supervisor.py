@@ -1,6 +1,7 @@
 """Restarts a runtime whose engine has died: another, with empty caches, takes its place.
 
-Open calls end in their typed errors, and later ones too until the new engine is ready.
+Open calls end in their typed errors, and later ones too until the new engine is ready. That takes
+the time to load the model: the processes of the next engine wait with their code loaded.
 """
 
 from __future__ import annotations
@@ -10,12 +11,18 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
-from ..api.owner import ProcessLocal
+from ..api.config import EngineConfig
+from ..api.owner import Owner, ProcessLocal
 from ..api.protocol import BackendClosed, BackendInfo, Call, NodeView, Reply
 from ..common.exits import close_at_exit
 from ..text.tokenizer import Tokenizer
 from .client import ProcessBackend
+from .ipc import Child
+from .launch import start_engine
+from .liveness import is_stopped
 
 _log = logging.getLogger(__name__)
 _CHECK_INTERVAL = 0.5  # seconds
@@ -36,16 +43,63 @@ class Backoff:
         return self.delay * 2 ** (num_tries - 1) if num_tries else 0.0
 
 
+class WarmEngines:
+    """Makes engines of one model, as `ProcessBackend` with these arguments. The next one's
+    processes are started before it is needed: they load their code, and wait. Not for several
+    threads at a time."""
+
+    def __init__(self, model: str | Path = "tiny", **settings: Any) -> None:
+        self._config = EngineConfig.from_settings(settings)
+        self._model, self._settings = model, settings
+        self._owner = Owner()
+        self._spare: Child | None = None
+
+    def __call__(self) -> ProcessBackend:
+        """An engine. Raises as `ProcessBackend`."""
+        if self._spare is not None and not _is_well(self._spare):
+            self.close()
+        spare, self._spare = self._spare, None
+        engine = ProcessBackend(self._model, spare, **self._settings)
+        try:
+            self._spare = start_engine(self._config)
+        except OSError as error:  # as many processes as are allowed
+            _log.warning("no spare process for another engine could be started: %s", error)
+        return engine
+
+    @property
+    def spare_pid(self) -> int | None:
+        """The id of the next engine's process; None where there is none."""
+        return None if self._spare is None else self._spare.process.pid
+
+    def close(self) -> None:
+        """End what waits for the next engine. Nothing in a fork of this process."""
+        spare, self._spare = self._spare, None
+        if spare is not None and self._owner.is_here:
+            spare.process.kill()  # its ranks end with it
+            spare.connection.close()
+            spare.process.wait()
+
+
+def _is_well(child: Child) -> bool:
+    return child.process.poll() is None and not is_stopped(child.process.pid)
+
+
 class RestartingBackend(ProcessLocal):
     """As `Backend`, over engines that `make` gives, one after another. Raises what the first `make`
     raises.
 
+    release: is called at the end, when no more engines are made.
     is_over: no engine lives, and none will be tried any more.
     """
 
-    def __init__(self, make: Callable[[], ProcessBackend], backoff: Backoff = Backoff()) -> None:
+    def __init__(
+        self,
+        make: Callable[[], ProcessBackend],
+        backoff: Backoff = Backoff(),
+        release: Callable[[], object] | None = None,
+    ) -> None:
         self.is_over = False
-        self._make = make
+        self._make, self._release = make, release
         self._backoff = backoff
         self._engine = self._new_engine()
         self._num_restarts = 0
@@ -99,6 +153,8 @@ class RestartingBackend(ProcessLocal):
         self._engine.close()
         if threading.current_thread() is not self._watch:
             self._watch.join()
+        if self._release is not None:
+            self._release()
 
     def _new_engine(self) -> ProcessBackend:
         engine = self._make()

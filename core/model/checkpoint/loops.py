@@ -7,10 +7,17 @@ from collections.abc import Iterator
 
 from ....kernels.cpu.decoder.required_loops import LoopRequirements, required_loops
 from ....kernels.cpu.jit import precompile
+from ....kernels.cpu.jit.jit import can_compile
 from ....kernels.cpu.jit.loops import listen
 from ...common import compiling
 from ..config import ModelConfig
 from .load import Described
+
+
+def load_compiler(device: str) -> None:
+    """Load what any model on a CPU uses to compile, which takes a moment; nothing on a GPU."""
+    if device == "cpu":
+        can_compile()
 
 
 @contextlib.contextmanager

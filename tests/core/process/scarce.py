@@ -13,7 +13,7 @@ from forkroot.core.model.parallel import GroupCollectives
 EVERY = 150
 
 
-def main(fd: int) -> None:
+def main(fd: int, device: str) -> None:
     """As `core.rank.main`."""
     numbers, add = count(1), GroupCollectives.all_reduce
 
@@ -23,4 +23,4 @@ def main(fd: int) -> None:
         return add(self, partial)
 
     GroupCollectives.all_reduce = scarce  # type: ignore[method-assign]
-    rank.main(fd)
+    rank.main(fd, device)

@@ -105,6 +105,50 @@ def test_a_process_that_a_debugger_holds_is_not_silent(run, monkeypatch) -> None
         assert monitor.silent_seconds < 4.0
 
 
+def stopped(process: subprocess.Popen[bytes]) -> None:
+    """Stop it, and wait until it is."""
+    process.send_signal(signal.SIGSTOP)
+    os.waitpid(process.pid, os.WUNTRACED)
+
+
+def test_a_stopped_process_hangs_after_a_fifth_of_the_timeout_even_without_work(run) -> None:
+    process = run(SLEEPS)
+    monitor = LivenessMonitor(process.pid, timeout=15.0)
+    monitor.update(1.5, 0, is_excused=True)
+    stopped(process)
+    faults = []
+    for _ in range(4):
+        monitor.update(1.5, 0, is_excused=True)
+        faults.append(monitor.fault(factor=10))
+    assert faults == [None, None, *(f"stopped by a signal for {n} s" for n in ("3.0", "4.5"))]
+    assert monitor.silent_seconds == 0.0
+    process.send_signal(signal.SIGCONT)
+    os.waitpid(process.pid, os.WCONTINUED)
+    monitor.update(1.5, 0, is_excused=True)
+    assert monitor.fault() is None
+
+
+def test_a_process_that_works_between_stops_does_not_hang(run) -> None:
+    process = run(WORKS)
+    monitor = LivenessMonitor(process.pid, timeout=15.0)
+    for _ in range(5):
+        process.send_signal(signal.SIGCONT)
+        take(process.pid, 0.02)
+        stopped(process)
+        monitor.update(3.0, 0)
+        assert monitor.fault() is None
+
+
+def test_a_stopped_process_that_a_debugger_holds_does_not_hang(run, monkeypatch) -> None:
+    monkeypatch.setattr(liveness, "is_traced", lambda pid: True)
+    process = run(SLEEPS)
+    stopped(process)
+    monitor = LivenessMonitor(process.pid, timeout=15.0)
+    for _ in range(9):
+        monitor.update(3.0, 0)
+        assert monitor.fault() is None
+
+
 def test_where_the_kernel_gives_no_processor_time_a_heartbeat_is_a_sign_of_life(
     monkeypatch, tmp_path
 ) -> None:
@@ -135,6 +179,10 @@ class Still:
         is_alive = is_excused or self.is_working or progress != self._progress
         self.silent_seconds = 0.0 if is_alive else self.silent_seconds + seconds
         self._progress = progress
+
+    def fault(self, factor: float = 1.0) -> str | None:
+        is_silent = self.silent_seconds >= 5.0 * factor
+        return f"no sign of life for {self.silent_seconds:.1f} s" if is_silent else None
 
 
 IDLE, WAITS, WORKS_ON = (

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import forkroot
+from forkroot.core.api.config import EngineConfig
 from forkroot.core.api.protocol import (
     Backend,
     BackendClosed,
@@ -29,11 +30,11 @@ from forkroot.core.api.protocol import (
     Text,
 )
 from forkroot.core.local import LocalBackend
-from forkroot.core.process import client
+from forkroot.core.process import client, supervisor
 from forkroot.core.process.client import ProcessBackend
-from forkroot.core.process.ipc import Child, Connection
+from forkroot.core.process.ipc import Child, Connection, spawn
 from forkroot.core.process.liveness import descendants
-from forkroot.core.process.supervisor import Backoff, RestartingBackend
+from forkroot.core.process.supervisor import Backoff, RestartingBackend, WarmEngines
 
 SIZES = {"num_slots": 2000, "context_len": 256}
 
@@ -196,10 +197,10 @@ def test_a_child_that_is_stopped_ends_every_open_call_and_what_it_has_started() 
     replies = [backend.submit(endless) for _ in range(20)]
     for pid in (rank, backend.pid):
         os.kill(pid, signal.SIGSTOP)
-    with pytest.raises(EngineDied, match=r"hung \(no sign of life"):
+    with pytest.raises(EngineDied, match=r"hung \(stopped by a signal"):
         backend.check()
     for reply in [*replies, backend.submit(endless)]:
-        with pytest.raises(EngineDied, match=rf"process {backend.pid} hung \(no sign of life"):
+        with pytest.raises(EngineDied, match=rf"process {backend.pid} hung \(stopped by a signal"):
             reply.result(30)
     backend.close()
     assert has_ended(rank) and not is_alive(backend.pid)
@@ -218,27 +219,30 @@ def test_a_child_whose_idle_engine_loses_a_rank_says_so_and_ends() -> None:
 def test_a_child_that_sends_nonsense_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     children: list[Child] = []
 
-    def spawn(module: str) -> Child:
+    def start_engine(config: EngineConfig) -> Child:
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-c", "import time; time.sleep(60)"]
         Connection(theirs).send("done", 7, None)  # there is no call 7
         children.append(Child(subprocess.Popen(command), Connection(ours)))
         return children[-1]
 
-    monkeypatch.setattr(client, "spawn", spawn)
+    monkeypatch.setattr(client, "start_engine", start_engine)
     with pytest.raises(EngineDied, match="cannot be read"):
         ProcessBackend(**SIZES)
     assert children[0].process.wait(10) == -signal.SIGKILL
 
 
-def test_an_engine_that_is_stopped_is_replaced() -> None:
-    started: list[ProcessBackend] = []
+def test_an_engine_that_is_stopped_is_replaced_by_one_in_the_spare_process() -> None:
+    before, started = set(descendants(os.getpid())), list[ProcessBackend]()
+    engines = WarmEngines(**SIZES, hang_timeout=5.0)
 
     def start() -> ProcessBackend:
-        started.append(ProcessBackend(**SIZES, hang_timeout=1.0))
+        started.append(engines())
         return started[-1]
 
-    with RestartingBackend(start, Backoff(delay=0.01)) as backend:
+    with RestartingBackend(start, Backoff(delay=0.01), release=engines.close) as backend:
+        spare = engines.spare_pid
+        assert spare is not None and spare != started[0].pid
         os.kill(started[0].pid, signal.SIGSTOP)
         with pytest.raises(EngineDied, match="hung") as caught:
             backend.submit(CALLS[0]).result(30)
@@ -249,6 +253,52 @@ def test_an_engine_that_is_stopped_is_replaced() -> None:
         assert num_restarts(backend) == 1
         assert backend.submit(CALLS[0]).result(30).text
         assert not is_alive(started[0].pid)
+        assert started[1].pid == spare and is_alive(engines.spare_pid)
+        members = set(descendants(os.getpid())) - before
+    assert all(has_ended(pid) for pid in members)
+
+
+@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_spare_process_that_is_gone_or_stopped_is_not_used(
+    fault: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    children: list[Child] = []
+    used: list[Child | None] = []
+
+    def start_engine(config: EngineConfig) -> Child:
+        ours, theirs = socket.socketpair()
+        theirs.close()
+        command = [sys.executable, "-c", "import time; time.sleep(60)"]
+        children.append(Child(subprocess.Popen(command), Connection(ours)))
+        return children[-1]
+
+    monkeypatch.setattr(supervisor, "start_engine", start_engine)
+    monkeypatch.setattr(supervisor, "ProcessBackend", lambda model, child: used.append(child))
+    engines = WarmEngines()
+    for _ in range(2):
+        engines()
+    children[1].process.send_signal(fault)
+    os.waitid(os.P_PID, children[1].process.pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
+    engines()
+    assert used == [None, children[0], None]
+    assert children[1].process.wait(10) == -signal.SIGKILL
+    assert engines.spare_pid == children[2].process.pid
+    engines.close()
+    assert engines.spare_pid is None
+    assert children[2].process.wait(10) == -signal.SIGKILL
+    children[0].process.kill()
+    children[0].connection.close()
+    children[0].process.wait()
+
+
+def test_ranks_are_started_before_their_engine_loads_its_code(monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    child = spawn("forkroot.core.process.launch", "launched", "cpu", "2")
+    (found,) = child.connection.messages()
+    num_ranks, are_alive, has_torch = found
+    assert (num_ranks, are_alive, has_torch) == (2, True, False)
+    child.connection.close()
+    assert child.process.wait(10) == 0
 
 
 def num_restarts(backend: Backend) -> float:

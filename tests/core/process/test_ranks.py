@@ -182,7 +182,7 @@ def test_a_rank_that_is_stopped_ends_every_call_and_leaves_no_process(overlap: b
     backend.submit(ask("b", 1)).result(30)
     os.kill(rank, signal.SIGSTOP)
     for reply in [*replies, backend.submit(ENDLESS)]:
-        with pytest.raises(EngineDied, match="rank 1 of the model hangs: no sign of life"):
+        with pytest.raises(EngineDied, match="rank 1 of the model hangs: stopped by a signal"):
             reply.result(40)
     backend.close()
     assert children() == before

@@ -126,7 +126,7 @@ def test_a_rank_whose_memory_runs_out_now_and_then_changes_no_answer(
         return seen[-1]
 
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    monkeypatch.setattr(ranks, "spawn", lambda module: spawn("scarce"))
+    monkeypatch.setattr(ranks, "start_rank", lambda device: spawn("scarce", device))
     monkeypatch.setattr(OtherRanks, "is_out_of_memory", is_out_of_memory)
     with start(ranks=2, overlap=overlap) as two:
         for call, reply in [(call, two.submit(call)) for call in CALLS]:
