@@ -7,6 +7,7 @@ import random
 import re
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from rich.console import Console
 
 from forkroot.benchmarks.campaign import bombs, kills, malformed, soak, timings
 from forkroot.benchmarks.campaign.__main__ import table
+from forkroot.benchmarks.campaign.faults.backends import Programs, struck
+from forkroot.benchmarks.campaign.faults.fault import Fault
 from forkroot.benchmarks.campaign.legal import PATHS, legal
 from forkroot.benchmarks.campaign.runner import Bars, Plan, Scenario, Verdict, run
 from forkroot.benchmarks.campaign.scenarios import BY_NAME, ENTRIES
@@ -153,7 +156,11 @@ def test_the_kill_matrix_has_every_cell_and_two_hundred_faults() -> None:
     assert len(faults) >= 200
     assert {str(it) for it in faults} == {str(it) for it in kills.MATRIX}
     assert set(kills.faults_of(Plan())) == set(kills.MATRIX)
-    assert {it.process for it in kills.MATRIX} == {"server", "engine", "rank", "compiler"}
+    assert {(it.where, it.process) for it in kills.MATRIX} == {
+        *(("server", it) for it in ("server", "engine", "rank", "compiler", "spare")),
+        *(("child", it) for it in ("engine", "compiler", "spare")),
+        *(("program", it) for it in ("thread", "rank", "compiler")),
+    }
     assert kills.faults_of(Plan(3)) != kills.faults_of(Plan(4))
 
 
@@ -177,6 +184,16 @@ def test_a_call_ends_once(
     answer = Answer(200, body, 0.0, None, 1.0, is_whole)
     assert kills.ends_once(answer, is_cut_allowed=False) is once
     assert kills.ends_once(answer, is_cut_allowed=True) is once_of_a_dead_server
+
+
+@pytest.mark.timeout(60)
+def test_a_program_whose_engine_thread_dies_connects_again_and_gets_equal_answers() -> None:
+    fault = Fault("thread", "RAISE", "decode", "program")
+    with closing(Programs()) as programs:
+        outcome = struck(programs, fault, 8, random.Random(1))
+        assert (outcome.problem, outcome.calls) == ("", 8)
+        assert outcome.open > 0 and outcome.ended is not None and outcome.back is not None
+    assert programs.problems == []
 
 
 def test_the_area_under_the_curve_tells_apart_what_differs() -> None:

@@ -1,8 +1,9 @@
 """Each process, each signal, each moment: what becomes of open calls, and how the service returns.
 
-A fault strikes a server under streams. Every call must end once and soon, the service must be back
-soon (a server that was killed is started again by this program, as by a supervisor), answers must
-be those of before, and no process and no file may be left.
+A fault strikes a server under streams, or a program with an engine of its own (`faults.backends`).
+Every call must end once and soon, the service must be back soon (a server that was killed is
+started again by this program, as by a supervisor), answers must be those of before, and no process
+and no file may be left.
 """
 
 from __future__ import annotations
@@ -12,79 +13,51 @@ import json
 import os
 import random
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from forkroot.benchmarks.campaign.faults import backends
+from forkroot.benchmarks.campaign.faults.backends import Programs
+from forkroot.benchmarks.campaign.faults.fault import (
+    MATRIX,
+    MODULES,
+    RAISE,
+    SECONDS_TO_COME,
+    SECONDS_TO_END,
+    SECONDS_TO_RETURN,
+    SIGNALS,
+    Fault,
+    Outcome,
+    slow_enum,
+)
 from forkroot.benchmarks.campaign.legal import CHAT, COMPLETION
 from forkroot.benchmarks.campaign.runner import Bars, Plan, Verdict
 from forkroot.benchmarks.common.processes import command_of, family
 from forkroot.benchmarks.server.server_child import Served, serving
 from forkroot.benchmarks.server.server_client import Answer, Line, request
 
-SECONDS_TO_END, SECONDS_TO_RETURN = 15.0, 10.0
 _STREAMS, _STREAMS_FULL = 20, 100
 _FAULTS_FULL = 200
 _FEWEST = 5
 _ANSWER_LEN, _ANSWER_LEN_FULL = 300, 100
 _MIN_OPEN = 0.5  # of the calls, when a fault strikes
-_HANG_TIMEOUT = 3.0
-_SECONDS_TO_COME = 20.0  # to the moment of a fault
 _SECONDS_STOPPED = 2.0  # of a stopped server, which nothing can replace
 _DEATHS_OF_A_SERVER = 2  # of its engine: later ones would wait longer before each start
-_OPTIONS = (
-    "--on-engine-death",
-    "restart",
-    "--drain",
-    "3",
-    "--set",
-    f"hang_timeout={_HANG_TIMEOUT}",
-)
-MODULES = {"engine": "core.child", "rank": "core.rank", "compiler": "core.process.compile_worker"}
-SIGNALS = {"KILL": signal.SIGKILL, "STOP": signal.SIGSTOP, "TERM": signal.SIGTERM}
-
-
-class Fault(NamedTuple):
-    """process: "server" or a key of MODULES. signal: a key of SIGNALS. moment: when it strikes."""
-
-    process: str
-    signal: str
-    moment: str
-
-    def __str__(self) -> str:
-        return f"{self.process} {self.signal} {self.moment}"
-
-
-MATRIX = tuple(
-    Fault(process, name, moment)
-    for process in ("server", *MODULES)
-    for name in SIGNALS
-    for moment in ("idle", "prefill", "decode", "compile")
-    if process != "compiler" or moment == "compile"
-)
+_OPTIONS = ("--on-engine-death", "restart", "--drain", "3")
 _FIRST = (  # of the quick campaign
     Fault("engine", "KILL", "decode"),
     Fault("compiler", "KILL", "compile"),
     Fault("rank", "KILL", "decode"),
     Fault("server", "KILL", "decode"),
-    Fault("engine", "STOP", "prefill"),
+    Fault("engine", "STOP", "prefill", "child"),
+    Fault("thread", RAISE, "decode", "program"),
     Fault("compiler", "STOP", "compile"),
 )
-
-
-class Outcome(NamedTuple):
-    """What one fault did. problem: "" or what was not as it must be. Times in seconds from the
-    fault; None for never. open: calls that had not ended when it struck."""
-
-    fault: Fault
-    calls: int
-    open: int
-    ended: float | None
-    back: float | None
-    problem: str
 
 
 def faults_of(plan: Plan) -> list[Fault]:
@@ -95,20 +68,27 @@ def faults_of(plan: Plan) -> list[Fault]:
         return [*_FIRST, *chance.sample(rest, len(rest))]
     found = list(MATRIX) * (_FAULTS_FULL // len(MATRIX) + 1)
     chance.shuffle(found)
-    return sorted(found, key=lambda it: it.process == "rank")  # ranks need other servers
+    return sorted(found, key=lambda it: (it.where, it.ranks))  # each needs another one at work
 
 
 def run(plan: Plan) -> Verdict:
     """The faults of the plan; in the quick campaign as many as the time allows."""
     end, chance = time.monotonic() + plan.seconds, random.Random(plan.seed)
     outcomes: list[Outcome] = []
-    with Fleet() as fleet:
+    programs = Programs()
+    with Fleet() as fleet, closing(programs):
         for fault in faults_of(plan):
             if len(outcomes) >= _FEWEST and not plan.is_full and time.monotonic() > end:
                 break
             num = _STREAMS_FULL if plan.is_full else _STREAMS
-            outcomes.append(asyncio.run(_struck(fleet, fault, num, chance)))
-    return _judge(outcomes, fleet.problems)
+            if fault.where == "server":
+                programs.close()
+                outcomes.append(asyncio.run(_struck(fleet, fault, num, chance)))
+            else:
+                fleet.close()
+                outcomes.append(backends.struck(programs, fault, num, chance))
+            print(outcomes[-1], file=sys.stderr, flush=True)
+    return _judge(outcomes, fleet.problems + programs.problems)
 
 
 def _judge(outcomes: list[Outcome], problems: list[str]) -> Verdict:
@@ -144,16 +124,20 @@ class Fleet:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the server."""
         self._stack.close()
+        self._served = None
 
     def server(self, fault: Fault) -> Served:
         """A server that can bear this fault."""
-        ranks = 2 if fault.process == "rank" else 1
-        is_worn = self._deaths >= _DEATHS_OF_A_SERVER or ranks != self._ranks
+        is_worn = self._deaths >= _DEATHS_OF_A_SERVER or fault.ranks != self._ranks
         if self._served is None or is_worn or self._served.process.poll() is not None:
-            self.replace(ranks)
+            self.replace(fault.ranks)
         assert self._served is not None
-        self._deaths += fault.process in ("engine", "rank")
+        self._deaths += _DEATHS_OF_A_SERVER if fault.process == "spare" else fault.is_deadly
         return self._served
 
     def replace(self, ranks: int | None = None) -> Served:
@@ -229,6 +213,8 @@ async def _struck(fleet: Fleet, fault: Fault, num: int, chance: random.Random) -
     if compiled is not None:
         messages[0] = request(COMPLETION, compiled)
     calls = []
+    if fault.process == "spare" and not await asyncio.to_thread(_wait, lambda: _has_spare(served)):
+        return Outcome(fault, num, num, 0.0, 0.0, "no spare to strike")
     if fault.moment != "idle":
         calls = [asyncio.create_task(it.ask(m)) for it, m in zip(lines, messages, strict=True)]
         if not await _has_come(served, fault.moment, lines, chance):
@@ -255,12 +241,16 @@ async def _struck(fleet: Fleet, fault: Fault, num: int, chance: random.Random) -
     return Outcome(fault, len(calls), num_open, ended and round(ended, 2), seconds, problem)
 
 
+def _has_spare(served: Served) -> bool:
+    return len(served.processes(MODULES["spare"])) > 1
+
+
 def _strike(served: Served, fault: Fault) -> None:
     if fault.process == "server":
         pids = [served.process.pid]
     else:
         pids = served.processes(MODULES[fault.process])
-    for pid in pids[:1]:
+    for pid in pids[-1:] if fault.process == "spare" else pids[:1]:
         os.kill(pid, SIGNALS[fault.signal])
     if fault.process == "server" and fault.signal == "STOP":
         time.sleep(_SECONDS_STOPPED)
@@ -275,7 +265,7 @@ def _back(
         served.process.wait()
         served = fleet.replace()
         fleet.note_left(members, [])
-    elif fault.process in ("engine", "rank") and not _wait(lambda: _is_struck(served, fault)):
+    elif fault.is_deadly and not _wait(lambda: _is_struck(served, fault)):
         return None, "the fault was not noticed"
     while time.perf_counter() - struck < SECONDS_TO_RETURN + SECONDS_TO_END:
         with suppress(OSError, ValueError):
@@ -322,7 +312,7 @@ async def _has_come(served: Served, moment: str, lines: list[Line], chance: rand
             return any(line.has_text for line in lines)
         return moment != "compile" or bool(served.processes(MODULES["compiler"]))
 
-    end = time.monotonic() + _SECONDS_TO_COME
+    end = time.monotonic() + SECONDS_TO_COME
     while not is_here():
         if time.monotonic() > end:
             return False
@@ -341,8 +331,8 @@ def _stream(index: int, moment: str, answer_len: int, chance: random.Random) -> 
 
 def slow_schema(chance: random.Random) -> dict[str, Any]:
     """A call whose schema takes a compiler about a second, and that nobody has used."""
-    words = ["".join(chance.choices("abcdefghijklmnop", k=12)) for _ in range(3000)]
-    return {"prompt": "A:", "json_schema": {"enum": words}, "max_tokens": 40, "temperature": 0}
+    schema = slow_enum(chance)
+    return {"prompt": "A:", "json_schema": schema, "max_tokens": 40, "temperature": 0}
 
 
 def ends_once(answer: Answer, is_cut_allowed: bool) -> bool:

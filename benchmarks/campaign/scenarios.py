@@ -17,6 +17,7 @@ from forkroot.benchmarks.campaign import (
     soak,
     timings,
 )
+from forkroot.benchmarks.campaign.faults import batches
 from forkroot.benchmarks.campaign.runner import Scenario
 
 
@@ -35,7 +36,14 @@ ENTRIES = (
     Entry("malformed", "broken bodies and broken HTTP on every route", malformed.run, 4, 120),
     Entry("aborts", "streams closed at random moments", aborts.run, 5, 300),
     Entry("soak", "mixed calls, every constrained answer checked", soak.run, 8, 420),
-    Entry("kills", "each process, each signal, each moment, under streams", kills.run, 24, 1200),
+    Entry(
+        "kills",
+        "each process and thread, each signal, each moment, under load",
+        kills.run,
+        24,
+        1200,
+    ),
+    Entry("batches", "a batch with a checkpoint, killed again and again", batches.run, 6, 60),
     Entry("bombs", "bodies that cost far more than their size", bombs.run, 20, 180),
     Entry("greedy", "one key sends as much as it can", greedy.run, 14, 180),
     Entry("timings", "what one key learns of another's by time", timings.run, 8, 300),

@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -30,6 +30,12 @@ def family(pid: int) -> list[int]:
     for member in found:
         found += [other for other, fields in parents.items() if fields and int(fields[1]) == member]
     return found
+
+
+def oldest_first(pids: Iterable[int]) -> list[int]:
+    """These processes in the order in which they were started; without those that are gone."""
+    known = {pid: _fields(pid) for pid in pids}
+    return sorted((pid for pid in known if known[pid]), key=lambda pid: int(known[pid][19]))
 
 
 def _fields(pid: int) -> list[str]:

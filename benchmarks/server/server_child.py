@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from forkroot.benchmarks.common.processes import command_of, cpu_seconds, family, memory_bytes
+from forkroot.benchmarks.common.processes import (
+    command_of,
+    cpu_seconds,
+    family,
+    memory_bytes,
+    oldest_first,
+)
 
 SLOTS = 32_768
 _GAUGE = re.compile(r"^forkroot_(\w+) (\S+)$", re.MULTILINE)
@@ -46,8 +52,9 @@ class Served:
         return self.processes("core.child")[0]
 
     def processes(self, module: str) -> list[int]:
-        """The ids of its processes that run this module of the package."""
-        return [pid for pid in family(self.process.pid) if module in command_of(pid)]
+        """The ids of its processes that run this module of the package, the oldest first."""
+        found = [pid for pid in family(self.process.pid) if module in command_of(pid)]
+        return oldest_first(found)
 
     def memory_mb(self) -> float:
         """Memory of all its processes."""

@@ -13,7 +13,7 @@ import pytest
 from forkroot.adapters.native import Program, assistant, function, gen, image, select, user
 from forkroot.adapters.native import batch as batches
 from forkroot.adapters.testing import ScriptedBackend, prompt_text
-from forkroot.benchmarks.campaign.batches import batch_killed
+from forkroot.benchmarks.campaign.faults.batches import batch_killed
 from forkroot.core.api.protocol import (
     CallFailed,
     EngineDied,

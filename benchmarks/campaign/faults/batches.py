@@ -3,7 +3,7 @@
 Each process is killed (SIGKILL) while some of its items are being answered and others wait; the
 last one ends by itself. The answers are compared with those of a batch that nobody killed.
 
-    python -m forkroot.benchmarks.campaign.batches --items 2000 --kills 20 [--model tiny]
+    python -m forkroot.benchmarks.campaign.faults.batches --items 2000 --kills 20 [--model tiny]
 """
 
 from __future__ import annotations
@@ -24,12 +24,26 @@ from typing import Any
 from forkroot.adapters.connection import connect
 from forkroot.adapters.native import function, gen
 from forkroot.adapters.testing import ScriptedBackend, prompt_text
+from forkroot.benchmarks.campaign.runner import Bars, Plan, Verdict
 from forkroot.benchmarks.common.report import parser, report
 from forkroot.core.api.protocol import Call
 
 SCRIPTED = "scripted"
+FAULTS = ("wrong", "answered_twice", "asked_after_answer")
+_SIZES, _SIZES_FULL = (100, 3), (2000, 20)  # items and kills
 _THREADS = 8
 _LONGEST_START = 120.0  # seconds
+
+
+def run(plan: Plan) -> Verdict:
+    """A batch of answers without a model, killed as often as the plan says."""
+    items, kills = _SIZES_FULL if plan.is_full else _SIZES
+    bars, figures = Bars(), batch_killed(plan.seed, items, kills)
+    expected = {"kills": kills, "runs": kills + 1, "answered": items, **dict.fromkeys(FAULTS, 0)}
+    for name, value in expected.items():
+        bars.equal(name, figures[name], value)
+    bars.note(items=items, asked=figures["asked"])
+    return bars.verdict("batches")
 
 
 def batch_killed(seed: int, items: int, kills: int, model: str = SCRIPTED) -> dict[str, Any]:
@@ -181,8 +195,7 @@ def main() -> int:
         return 0
     figures = batch_killed(options.seed, options.items, options.kills, options.model)
     report("batches", figures, options.out, model=options.model, seed=options.seed)
-    faults = ("wrong", "answered_twice", "asked_after_answer")
-    return int(figures["answered"] != options.items or any(figures[name] for name in faults))
+    return int(figures["answered"] != options.items or any(figures[name] for name in FAULTS))
 
 
 if __name__ == "__main__":

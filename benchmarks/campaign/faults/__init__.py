@@ -1,0 +1,1 @@
+"""Faults of processes and threads: what each is, and how programs with an engine survive them."""
