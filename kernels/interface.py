@@ -34,8 +34,25 @@ class Past:
 def table_index(spans: Ints) -> tuple[Ints, Ints]:
     """Rows and columns of all entries in spans [K, 3] of a slot table: row, start and end."""
     lens = spans[:, 2] - spans[:, 1]
-    columns = np.arange(lens.sum()) + np.repeat(spans[:, 1] - np.cumsum(lens) + lens, lens)
+    columns = within_groups(lens) + np.repeat(spans[:, 1], lens)
     return np.repeat(spans[:, 0], lens), columns.astype(np.int32, copy=False)
+
+
+def own_spans(
+    rows: Ints, starts: Ints, lens: Ints, is_whole: npt.NDArray[np.bool_] | bool = False
+) -> Ints:
+    """Spans [S, 3], as in `table_index`, of the new tokens of S sequences (see `Past`). is_whole:
+    of all that a sequence reads."""
+    found: Ints = np.stack([rows, np.where(is_whole, 0, starts), starts + lens], 1)
+    return found
+
+
+def within_groups(counts: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """The position of each item within its group, for groups of so many items [G] that follow one
+    another."""
+    firsts = np.cumsum(counts, dtype=np.int64) - counts
+    found: npt.NDArray[np.int64] = np.arange(counts.sum()) - np.repeat(firsts, counts)
+    return found
 
 
 class Attention(Protocol):

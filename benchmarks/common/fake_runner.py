@@ -28,7 +28,7 @@ from ...core.api.batch import (
     SamplingParams,
 )
 from ...core.text.tokenizer import Tokenizer, byte_alphabet
-from ...kernels.interface import table_index
+from ...kernels.interface import own_spans, table_index
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _EMPTY = np.uint64(0xDEADBEEF)
@@ -103,8 +103,7 @@ class FakeRunner:
             self._is_stale = np.ones(len(batch.table), bool)
         if batch.changed is None:
             self.forget()
-        starts = np.where(self._is_stale[batch.rows], 0, batch.starts)
-        spans = np.stack([batch.rows, starts, batch.starts + batch.lens], 1)
+        spans = own_spans(batch.rows, batch.starts, batch.lens, self._is_stale[batch.rows])
         self._is_stale[batch.rows] = False
         for some in (spans, *(() if batch.changed is None else (batch.changed,))):
             index = table_index(some)

@@ -55,7 +55,8 @@ class EngineConfig:
       factory returns, as a plugin's (see `adapters.hookspecs.register_backends`).
     constraint: the compiler of constraints: "auto" (ours) or "module:Factory", likewise.
     graphs: whether steps of few tokens are recorded as CUDA graphs, on a GPU: with "triton" all,
-      with "flashinfer" those of one new token for each sequence.
+      with "flashinfer" those of one new token for each sequence. Decoders that run by
+      transformers' code are never recorded.
     sampling: the sampler: "triton" and "flashinfer" on a GPU, "plain" anywhere (it waits for the
       device); "auto": the fastest whose samples for a seed do not depend on the batch. With
       "flashinfer" they depend on it.

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..interface import Ints, Past, table_index
+from ..interface import Ints, Past, own_spans, table_index
 from .upload import uploaded
 
 
@@ -52,11 +52,10 @@ class SlotTable:
 
     def _spans(self, past: Past) -> Ints:
         """[K, 3] row, start and end of what must be sent."""
-        rows, starts, ends = past.rows, past.starts, past.starts + past.lens
+        rows = past.rows
         if past.changed is None:
             self.forget()
-        is_stale = self._is_stale[rows]
-        own = np.stack([rows, np.where(is_stale, 0, starts), ends], 1)
+        own = own_spans(rows, past.starts, past.lens, self._is_stale[rows])
         self._is_stale[rows] = False
         if past.changed is None or not len(past.changed):
             return own

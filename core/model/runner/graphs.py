@@ -125,7 +125,7 @@ class Graphs:
         self._copy(step.numbers(batch, items))
         assert step.replay is not None
         step.replay()
-        return self._states(batch)
+        return self._states(batch, step.shape.has_extends)
 
     def _all_steps(self) -> Iterator[tuple[StepShape, _Step]]:
         """Those that attention can record."""
@@ -172,13 +172,12 @@ class Graphs:
             self._logits = torch.zeros(self._sizes[-1], width, device=hidden.device)
         self._model.logits(hidden, out=self._logits[: len(hidden)])
 
-    def _states(self, batch: Batch) -> States:
+    def _states(self, batch: Batch, has_extends: bool) -> States:
         """The states of the wanted tokens."""
         assert self._hidden is not None
         wanted, hidden = wanted_of(batch), self._hidden[: len(batch.ids)]
         if wanted is not None:
             return States(hidden.index_select(0, to_tensor(wanted, self._model.device)))
-        has_extends = len(batch.ids) != len(batch.rows)
         logits = None if self._logits is None or has_extends else self._logits[: len(batch.ids)]
         return States(hidden, logits)
 

@@ -30,7 +30,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ....kernels.interface import table_index
+from ....kernels.interface import own_spans, table_index
 from ...api.batch import Batch, Copy, Ints, NoMemory, Outcome, SamplingParams
 from ...api.protocol import BackendClosed
 from ..config import ModelConfig
@@ -168,10 +168,8 @@ class RankedRunner:
 
     def _message(self, batch: Batch) -> Any:
         """The batch as plain data: of the slot table only what changed since the last batch."""
-        spans = np.stack([batch.rows, batch.starts, batch.starts + batch.lens], 1)
-        if batch.changed is None:  # all that it reads
-            spans[:, 1] = 0
-        else:
+        spans = own_spans(batch.rows, batch.starts, batch.lens, batch.changed is None)
+        if batch.changed is not None:
             spans = np.concatenate([spans, batch.changed])
         table = [spans, batch.table[table_index(spans)]]
         arrays = [getattr(batch, name) for name in _ARRAYS]

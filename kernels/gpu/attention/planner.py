@@ -3,7 +3,6 @@ prefixes, as the arrays that kernels read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ...interface import Ints, Past
+from ...interface import Ints, Past, within_groups
 from ...sharing import find_runs
 from .decode import KEYS, DecodeItems
 from .extend import ExtendItems, queries_per_tile
@@ -47,8 +46,7 @@ class WorkItems(NamedTuple):
         """Cut items into tiles of queries."""
         counts = -(-items[:, 1] // tile)
         which = np.repeat(np.arange(len(items)), counts)
-        before = np.repeat(np.cumsum(counts) - counts, counts)
-        return cls(tile, tokens, items, _table(which, (np.arange(len(which)) - before) * tile))
+        return cls(tile, tokens, items, _table(which, within_groups(counts) * tile))
 
     @property
     def arrays(self) -> tuple[Ints, Ints, Ints]:
@@ -145,10 +143,9 @@ class Planner:
         merges = np.stack([partials, totals], 1)
         if len(extend_rows):
             merges = np.repeat(merges, past.lens, 0)
-            within = np.arange(len(merges)) - np.repeat(firsts, past.lens)
-            merges[:, 0] += within * merges[:, 1]
+            merges[:, 0] += within_groups(past.lens) * merges[:, 1]
         which = np.repeat(np.arange(len(counts)), counts)
-        split = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
+        split = within_groups(counts)
         begin, owner = starts[which] + split * split_len, decode_rows[which]
         decodes = _table(
             firsts[owner],
@@ -189,7 +186,7 @@ class Planner:
             pieces[:] = 1
         num_pieces[rows] = pieces
         which = np.repeat(np.arange(len(rows)), pieces)
-        level = np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        level = within_groups(pieces)
         is_last = level + 1 == pieces[which]
         begin = level * piece_len
         items = _table(
@@ -201,8 +198,8 @@ class Planner:
             np.where(is_last, counts[which], 0),
             np.where(pieces[which] > 1, level, -1),
         )
-        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        return WorkItems.of(tile, ints(np.repeat(firsts[rows], counts) + within), items)
+        tokens = ints(np.repeat(firsts[rows], counts) + within_groups(counts))
+        return WorkItems.of(tile, tokens, items)
 
     def _piece_len(self, num_keys: int) -> int:
         """How many keys of a shared prefix, or of an extend, one program reads, so that a step's
@@ -251,13 +248,11 @@ def _table(*columns: npt.NDArray[Any]) -> Ints:
     return found
 
 
-def ints(numbers: Iterable[int] | Ints) -> Ints:
+def ints(numbers: npt.NDArray[Any]) -> Ints:
     """These numbers as int32."""
-    source = numbers if isinstance(numbers, np.ndarray) else list(numbers)
-    found: Ints = np.asarray(source, np.int32)
-    return found
+    return numbers.astype(np.int32, copy=False)
 
 
 def concatenated(arrays: list[Ints]) -> Ints:
     """One behind the other; of none, an empty one."""
-    return np.concatenate(arrays).astype(np.int32, copy=False) if arrays else ints([])
+    return ints(np.concatenate(arrays)) if arrays else np.empty(0, np.int32)
