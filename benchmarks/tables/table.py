@@ -147,6 +147,7 @@ TABLES: dict[str, tuple[str, Callable[[Row], list[list[str]]]]] = {
     "decode": ("decode", tables.decode),
     "sampling": ("decode", tables.sampling),
     "busy": ("busy", tables.busy),
+    "deterministic": ("deterministic", tables.deterministic),
     "generations": ("generations", tables.generations),
     "costs of constraints": ("constraints", tables.costs),
     "passes": ("jumps", tables.passes),

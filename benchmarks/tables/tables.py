@@ -183,6 +183,15 @@ def busy(row: Row) -> Lines:
     return [[*head, "caller's / alone", "caller's / other process's"], *lines]
 
 
+def deterministic(row: Row) -> Lines:
+    """What `deterministic=True` costs."""
+    lines, load = [], f"{row['load_average']:g}"
+    for name, of in row["figures"].items():
+        times = [f"{of[key]:.3g} ms" for key in ("plain", "deterministic")]
+        lines.append([name, *times, f"{of['ratio']:.2f}×", load])
+    return [["work", "without", "deterministic", "ratio", "load average"], *lines]
+
+
 def echo_select(row: Row) -> Lines:
     """Multiple choice by echo, with log-probabilities kept and not."""
     head = ["four prompts", "nothing kept", "kept, first question", "kept, later ones"]
