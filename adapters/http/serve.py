@@ -33,6 +33,7 @@ from .server.settings import Settings
 _SECONDS_BETWEEN_LOOKS = 0.5
 _SECONDS_TO_REPORT = 2  # that a client has to read the end of a call that was ended
 _NEW_OBJECTS = 10_000  # before they are searched for garbage: most of a request's are gone by then
+_SECONDS_BETWEEN_SWITCHES = 0.001  # of threads: the event loop waits so long behind each piece
 _ALLOWED = {
     errno.EADDRINUSE: "a free port, or --port 0 to pick one (`lsof -i :{port}` shows which process"
     " uses this one)",
@@ -79,6 +80,8 @@ def _run(server: uvicorn.Server, backend: Backend) -> bool:
     gc.freeze()  # loaded objects stay: keep them out of garbage collections
     often = gc.get_threshold()
     gc.set_threshold(_NEW_OBJECTS, *often[1:])
+    seconds = sys.getswitchinterval()
+    sys.setswitchinterval(min(seconds, _SECONDS_BETWEEN_SWITCHES))
     try:
         watch.start()
         server.run()
@@ -86,6 +89,7 @@ def _run(server: uvicorn.Server, backend: Backend) -> bool:
         stopped.set()
         signal.signal(signal.SIGTERM, before)
         gc.set_threshold(*often)
+        sys.setswitchinterval(seconds)
         gc.unfreeze()
     return ended.is_set()
 

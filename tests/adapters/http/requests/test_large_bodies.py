@@ -158,12 +158,13 @@ def test_the_same_unknown_field_of_many_messages_is_compared_once(
 
 
 LARGE: list[tuple[str, Any, str, str]] = [
-    ("/v1/completions", {"prompt": [[1]] * 600_000}, "body", "values"),
+    ("/v1/completions", {"prompt": [[1]] * 600_000}, "body", "more than 65536 lists and objects"),
+    ("/v1/completions", {"prompt": [[1, 2]] * 60_000, "n": [1] * 10**6}, "body", "values"),
     ("/generate", {"input_ids": [1] * 1_100_000}, "body", "values"),
     ("/v1/forkroot/calls", {"type": "Call", "prompt": [1] * 1_100_000}, "body", "values"),
     ("/v1/chat/completions", {"messages": CHAT["messages"] * 9000}, "messages", "9000 objects"),
     ("/v1/completions", {"prompt": "x" * 20_000, "a": json.loads("[" * 300 + "]" * 300)}, "body",
-     "301 levels"),
+     "more than 256 levels"),
 ]  # fmt: skip
 
 
