@@ -160,6 +160,8 @@ class AnnouncedServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """As in uvicorn; a call that takes longer than the drain is ended, and its client gets an
         error."""
+        if self._connections is not None:
+            logging.getLogger("uvicorn.error").removeFilter(self._connections.is_news)
         if self._registry is None:
             await super().shutdown(sockets)
             return
@@ -176,6 +178,7 @@ class AnnouncedServer(uvicorn.Server):
         """As in uvicorn, then the announcement."""
         if self._connections is not None:
             asyncio.get_running_loop().set_exception_handler(self._connections.report)
+            logging.getLogger("uvicorn.error").addFilter(self._connections.is_news)
         await super().startup(sockets)
         if self.started and self.servers:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
