@@ -21,7 +21,7 @@ from ...core.common.suggestions import did_you_mean
 from ..registry import registry
 from .forkroot import calls, operation, page, prefixes
 from .openai import chat, completions, models, responses
-from .requests.bodies import REPORTED_ERRORS, BodyRoute, FastPath
+from .requests.bodies import REPORTED_ERRORS, FastPath, is_reader
 from .requests.unknown import HEADER
 from .requests.validation_errors import validation_error
 from .server.admission import AdmissionMiddleware
@@ -62,7 +62,7 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
     app.state.paths = defaultdict(set)
     for route in (it for router in routers for it in router.routes if isinstance(it, Route)):
         app.state.paths[route.path] |= route.methods or set()
-    bodies = [it for router in routers for it in router.routes if isinstance(it, BodyRoute)]
+    bodies = [it for router in routers for it in router.routes if is_reader(it)]
     app.add_middleware(FastPath, routes=bodies, on_error=_report_error)
     registry().add_routes(app, served)
     registry().started(runtime.backend)
@@ -74,6 +74,7 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
         limits=runtime.limits,
         workers=runtime.workers,
         browsers=Browsers(settings),
+        readers=frozenset((method, it.path) for it in bodies for method in it.methods or ()),
     )
     if settings.cors_origins:
         app.add_middleware(

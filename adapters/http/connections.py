@@ -11,9 +11,7 @@ import errno
 import ipaddress
 import json
 import logging
-import time
 from collections import Counter
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -22,32 +20,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .server.errors import Fault, error_body
 from .server.runtime import Limits
+from .server.seldom import Seldom
 
 MAX_HEAD = 1 << 16  # bytes
 _BACKLOG = 1024
 _OTHER_FILES = 128  # that the process opens besides connections
 _NETWORK = 64  # bits of an IPv6 address that one client can choose below
 _SCARCE = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
-_log = logging.getLogger("forkroot.http")
-
-
-class Seldom:
-    """Logs a kind of line once a second at most; the next one counts those that were left out."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._next: dict[str, float] = {}
-        self._num_left_out: Counter[str] = Counter()
-
-    def warn(self, text: str) -> None:
-        """Log a line, unless the same one was logged within a second."""
-        now = self._clock()
-        if now < self._next.get(text, now):
-            self._num_left_out[text] += 1
-            return
-        self._next[text] = now + 1.0
-        num = self._num_left_out.pop(text, 0)
-        _log.warning("%s%s", text, f" ({num} times more in the last second)" if num else "")
 
 
 class Connections:
@@ -76,6 +55,13 @@ class Connections:
         self._open[address] -= 1
         if self._open[address] <= 0:
             del self._open[address]
+
+    def is_news(self, record: logging.LogRecord) -> bool:
+        """A filter of uvicorn's log: a line a second where requests are no HTTP."""
+        if not record.getMessage().startswith("Invalid HTTP request"):
+            return True
+        self.seldom.warn("requests were refused: they are no HTTP")
+        return False
 
     def report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """An event loop's handler of exceptions: a line a second where connections cannot be
@@ -188,6 +174,11 @@ class Bounded(asyncio.Protocol):
         """Whether a request was answered before all of its body had come."""
         return bool(self.cycle and self.cycle.response_complete and self.cycle.more_body)
 
+    @property
+    def _is_answering(self) -> bool:
+        """Whether a request is being answered, besides the one whose head is awaited."""
+        return self.cycle is not None and not self.cycle.response_complete
+
     def _start(self) -> None:
         self._timer = self.loop.call_later(self.bounds.timeout, self._time_out)
 
@@ -199,6 +190,9 @@ class Bounded(asyncio.Protocol):
 
     def _time_out(self) -> None:
         self._timer = None
+        if self._is_answering:  # an earlier request: the head of the next one may be late
+            self._start()
+            return
         if (
             self._num_bytes == 0 or not self.is_in_head
         ):  # there is no request that could be answered
@@ -208,9 +202,13 @@ class Bounded(asyncio.Protocol):
         self._refuse(408, "timeout_error", "headers_too_slow", text)
 
     def _refuse(self, status: int, kind: str, code: str, text: str) -> None:
-        """Answer with an error of OpenAI's shape, and close the connection."""
+        """Answer with an error of OpenAI's shape, unless another answer is being sent, and close
+        the connection."""
         self._stop()
         if self.transport.is_closing():
+            return
+        if self._is_answering:
+            self.transport.close()
             return
         body = json.dumps(error_body(text, Fault(status, kind, code))).encode()
         head = [

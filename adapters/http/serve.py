@@ -33,6 +33,7 @@ from .server.settings import Settings
 _SECONDS_BETWEEN_LOOKS = 0.5
 _SECONDS_TO_REPORT = 2  # that a client has to read the end of a call that was ended
 _NEW_OBJECTS = 10_000  # before they are searched for garbage: most of a request's are gone by then
+_SECONDS_BETWEEN_SWITCHES = 0.001  # of threads: the event loop waits so long behind each piece
 _ALLOWED = {
     errno.EADDRINUSE: "a free port, or --port 0 to pick one (`lsof -i :{port}` shows which process"
     " uses this one)",
@@ -79,6 +80,8 @@ def _run(server: uvicorn.Server, backend: Backend) -> bool:
     gc.freeze()  # loaded objects stay: keep them out of garbage collections
     often = gc.get_threshold()
     gc.set_threshold(_NEW_OBJECTS, *often[1:])
+    seconds = sys.getswitchinterval()
+    sys.setswitchinterval(min(seconds, _SECONDS_BETWEEN_SWITCHES))
     try:
         watch.start()
         server.run()
@@ -86,6 +89,7 @@ def _run(server: uvicorn.Server, backend: Backend) -> bool:
         stopped.set()
         signal.signal(signal.SIGTERM, before)
         gc.set_threshold(*often)
+        sys.setswitchinterval(seconds)
         gc.unfreeze()
     return ended.is_set()
 
@@ -156,6 +160,8 @@ class AnnouncedServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """As in uvicorn; a call that takes longer than the drain is ended, and its client gets an
         error."""
+        if self._connections is not None:
+            logging.getLogger("uvicorn.error").removeFilter(self._connections.is_news)
         if self._registry is None:
             await super().shutdown(sockets)
             return
@@ -172,6 +178,7 @@ class AnnouncedServer(uvicorn.Server):
         """As in uvicorn, then the announcement."""
         if self._connections is not None:
             asyncio.get_running_loop().set_exception_handler(self._connections.report)
+            logging.getLogger("uvicorn.error").addFilter(self._connections.is_news)
         await super().startup(sockets)
         if self.started and self.servers:
             host, port = self.servers[0].sockets[0].getsockname()[:2]

@@ -21,6 +21,7 @@ from forkroot.benchmarks.server.server_client import Line, request
 AT_ONCE = 8
 _SECONDS_TO_ANSWER = 10.0
 _MOST_SHOWN = 3
+_CONTEXT = 512  # tokens: bodies whose limit was changed generate as many as it has
 _SMALL: dict[str, dict[str, Any]] = {
     CHAT: {"messages": [{"role": "user", "content": "Hello"}]},
     COMPLETION: {"prompt": "Hello"},
@@ -42,7 +43,7 @@ _RAW = (
 def run(plan: Plan) -> Verdict:
     """All that is certainly wrong once on each route, then changed bodies for the time left."""
     bars, chance = Bars(), random.Random(plan.seed)
-    with serving() as served:
+    with serving("--set", f"context_len={_CONTEXT}") as served:
         found = asyncio.run(_sent(served, chance, plan.seconds))
         bars.note(requests=sum(found["statuses"].values()), statuses=dict(found["statuses"]))
         bars.equal("wrong_not_4xx", found["wrong"][:_MOST_SHOWN], [])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any, TypeVar, get_origin, get_type_hints
+from typing import Any, TypeGuard, TypeVar, get_origin, get_type_hints
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
@@ -20,9 +20,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ....core.api.protocol import ForkrootError, InvalidCall, Shown
 from ..server.errors import Refused
+from ..server.large_json import parsed
 from ..server.runtime import Limits, Runtime
-from ..server.structure import is_json
-from ..server.workers import Workers
+from ..server.structure import is_json, outline
+from ..server.texts import check_body, check_given, has_sign
+from ..server.workers import SMALL, Pace, Workers
+from ..wire.callwire import PATH
 from .unknown import HEADER, Unknown, header_of, ignored_keywords
 
 REPORTED_ERRORS = (ForkrootError, Refused, RequestValidationError, HTTPException)
@@ -60,15 +63,19 @@ class BodyRoute(APIRoute):
         async def answer(request: Request) -> Response:
             body, kind = await request.body(), request.headers.get("content-type", "")
             read = partial(reader.read, body, kind)
-            given, fitting, ignored = await self.workers.run(len(body), read)
+            fitting, ignored = await self.workers.run(len(body), read)
             response: Response = await endpoint(*(fitting, request)[: len(kinds)])
-            keywords = ignored_keywords(given) if isinstance(given, dict) else []
-            if ignored or keywords:
-                response.headers[HEADER] = header_of(ignored, keywords)
+            if ignored:
+                response.headers[HEADER] = ignored
             return response
 
         self.answer = answer
         return answer
+
+
+def is_reader(route: object) -> TypeGuard[BodyRoute]:
+    """Whether a route reads its bodies itself."""
+    return isinstance(route, BodyRoute) and route.answer is not None
 
 
 class BodyReader:
@@ -77,29 +84,64 @@ class BodyReader:
     def __init__(self, path: str, kind: Any, limits: Limits) -> None:
         self._adapter = TypeAdapter(kind)
         self._limits = limits
+        self._has_texts = path != PATH  # this route checks its calls itself
         is_open = get_origin(kind) is dict or kind.model_config.get("extra") == "allow"
         fields = [] if is_open else kind.model_fields.items()
         known = [info.alias or name for name, info in fields]
         self._unknown = None if is_open else Unknown(path, known)
 
-    def read(self, body: bytes, content_type: str) -> tuple[Any, Any, list[str]]:
-        """The body's JSON, what it fits, and its ignored fields. Raises as `BodyRoute`, and Refused
-        or InvalidCall for a field that is refused by its name or number."""
-        given = _read(body, content_type)
-        if isinstance(given, dict):
-            self._check_sizes(given)
+    def read(self, body: bytes, content_type: str) -> tuple[Any, str]:
+        """What a body's JSON fits, and the header that names its ignored fields. Raises as
+        `BodyRoute`, and Refused or InvalidCall for a field that is refused by its name or number,
+        and for a lone surrogate."""
+        given = self._given(body, content_type)
         ignored = [] if self._unknown is None else self._unknown.ignored(given)
-        return given, _checked(self._adapter, given), ignored
+        fitting = _checked(self._adapter, given)
+        keywords = ignored_keywords(given) if isinstance(given, dict) else []
+        return fitting, header_of(ignored, keywords)
 
-    def _check_sizes(self, given: dict[str, Any]) -> None:
+    def _given(self, body: bytes, content_type: str) -> Any:
+        """The body's JSON; its bytes where its content type is not JSON."""
+        if not body:
+            raise RequestValidationError([_MISSING])
+        if not is_json(content_type):
+            return body
+        try:
+            return self._parsed(body) if len(body) <= SMALL else self._parsed_in_pieces(body)
+        except InvalidCall:
+            raise
+        except json.JSONDecodeError as error:
+            place = {"type": "json_invalid", "loc": ("body", error.pos), "msg": "JSON decode error"}
+            raise RequestValidationError([{**place, "ctx": {"error": error.msg}}]) from error
+        except (ValueError, RecursionError) as error:
+            raise HTTPException(400, "There was an error parsing the body") from error
+
+    def _check_num_fields(self, found: int) -> None:
         most = self._limits.max_fields
-        if len(given) > most:
-            raise InvalidCall("body", Shown(f"{len(given)} fields"), f"at most {most} fields")
+        if found > most:
+            raise InvalidCall("body", Shown(f"{found} fields"), f"at most {most} fields")
+
+    def _parsed(self, body: bytes) -> Any:
+        if self._has_texts:
+            check_body(body)
+        given = json.loads(body)
+        if isinstance(given, dict):
+            self._check_num_fields(len(given))
+        return given
+
+    def _parsed_in_pieces(self, body: bytes) -> Any:
+        rest = Pace().rest
+        found = outline(body, self._limits, rest)
+        self._check_num_fields(found.num_fields)
         most = self._limits.max_objects
-        for name, value in given.items():
-            if isinstance(value, list) and len(value) > most and isinstance(value[0], dict):
-                found = Shown(f"{len(value)} objects")
-                raise InvalidCall(f"{name:.100}", found, f"at most {most} objects")
+        for it in found.fields():
+            if it.num_items > most and it.start == b"[{":
+                shown = Shown(f"{it.num_items} objects")
+                raise InvalidCall(f"{it.name:.100}", shown, f"at most {most} objects")
+        given = parsed(found, rest)
+        if self._has_texts and has_sign(found.body):
+            check_given(given)
+        return given
 
 
 class FastPath:
@@ -113,7 +155,7 @@ class FastPath:
         on_error: Callable[[Request, Exception], Awaitable[Response]],
     ) -> None:
         self.app = app
-        readers = [it for it in routes if it.answer is not None]
+        readers = filter(is_reader, routes)
         self._routes = {(method, it.path): it for it in readers for method in it.methods or ()}
         self._on_error = on_error
 

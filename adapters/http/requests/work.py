@@ -24,6 +24,7 @@ from ..server.concurrent_calls import gather_completions, submit_in_thread
 from ..server.errors import as_request_names
 from ..server.runtime import Runtime
 from ..server.sse import DONE, Arrival, Event, EventStream, Line, arrivals, stream
+from ..server.texts import CheckedTexts
 from ..wire.hints import hint_of
 from ..wire.wire import Generation
 from .reading import RequestedConstraint
@@ -73,9 +74,16 @@ async def submit(runtime: Runtime, calls: Sequence[Call]) -> list[Reply]:
     def begin() -> list[Reply]:
         return [runtime.backend.submit(call) for call in calls]
 
+    def checked() -> list[Reply]:
+        if isinstance(runtime.texts, CheckedTexts):
+            for call in calls:
+                has_new = call.sampling.max_tokens != 0 and not call.options
+                runtime.texts.check_len(call.prompt, int(has_new))
+        return begin()
+
     if runtime.passes_on and len(calls) == 1 and _is_small(calls[0]):
         return begin()
-    return list(await submit_in_thread(begin))
+    return list(await submit_in_thread(checked))
 
 
 def _is_small(call: Call) -> bool:

@@ -12,23 +12,23 @@ import json
 import logging
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..wire.callwire import PATH
 from ..wire.names import new_name
 from . import audit
 from .browsers import Browsers
 from .errors import Fault, Refused, error_response, fault_of
 from .keys import ADMIN_PATHS, Keys
+from .large_json import check_json
 from .metrics import Metrics
 from .request_registry import RequestContext, RequestRegistry
 from .runtime import Limits
-from .structure import check_json, is_json
+from .structure import is_json
 from .workers import Workers
 
 _log = logging.getLogger("forkroot.http")
@@ -39,7 +39,10 @@ UNLIMITED_PATHS = ADMIN_PATHS | {"/abort_request"}
 
 @dataclass(frozen=True, slots=True)
 class AdmissionMiddleware:
-    """ASGI middleware that authenticates, limits and logs; only that of CORS is around it."""
+    """ASGI middleware that authenticates, limits and logs; only that of CORS is around it.
+
+    readers: methods and paths of the routes that read and check their bodies themselves.
+    """
 
     app: ASGIApp
     registry: RequestRegistry
@@ -48,6 +51,7 @@ class AdmissionMiddleware:
     limits: Limits
     workers: Workers
     browsers: Browsers
+    readers: Collection[tuple[str, str]] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -65,9 +69,9 @@ class AdmissionMiddleware:
                 self.registry.rate_limits.admit(context.client.tenant)
             with self._admitted(scope, context):
                 body = await self._body(receive, headers.get(b"content-length"))
-                if body and is_json(headers.get(b"content-type", "")):
-                    has_texts = scope["path"] != PATH  # this route checks its calls itself
-                    check = partial(check_json, body, self.limits, has_texts)
+                is_read = (scope["method"], scope["path"]) in self.readers
+                if body and not is_read and is_json(headers.get(b"content-type", "")):
+                    check = partial(check_json, body, self.limits.of_plugins)
                     await self.workers.run(len(body), check)
                 await self._run(scope, body, receive, answer, context)
         except Exception as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -18,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from ....core.api.protocol import InvalidCall
+from .seldom import Seldom
 
-_log = logging.getLogger("forkroot.http")
 _audit = logging.getLogger("forkroot.audit")
 _audit.propagate = False
-_SECONDS_BETWEEN_WARNINGS = 1.0
 
 
 def note(line: Mapping[str, Any]) -> None:
@@ -64,7 +62,7 @@ class _AuditFile(WatchedFileHandler):
     """A failure to write is reported once a second, and harms no request."""
 
     def __init__(self, path: str) -> None:
-        self._next_warning = 0.0
+        self._seldom = Seldom()
         super().__init__(Path(path), encoding="utf-8")
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -74,9 +72,7 @@ class _AuditFile(WatchedFileHandler):
             self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        if time.monotonic() >= self._next_warning:
-            self._next_warning = time.monotonic() + _SECONDS_BETWEEN_WARNINGS
-            _log.exception("the audit log could not be written")
+        self._seldom.warn("the audit log could not be written", with_cause=True)
 
     def _open(self) -> TextIOWrapper:
         return open(self.baseFilename, "a", encoding="utf-8", opener=_open_private)

@@ -45,8 +45,16 @@ def fault_of(error: BaseException) -> Fault:
     """The status and code of an error."""
     if isinstance(error, Refused):
         return error.fault
+    if _is_exhausted(error):
+        return _FAULTS[Overloaded]
     fault = next((it for kind, it in _FAULTS.items() if isinstance(error, kind)), _INTERNAL)
     return fault._replace(param=error.field) if isinstance(error, InvalidCall) else fault
+
+
+def _is_exhausted(error: BaseException) -> bool:
+    """Whether memory or threads of the process have run out."""
+    is_thread = isinstance(error, RuntimeError) and "can't start new thread" in str(error)
+    return is_thread or isinstance(error, MemoryError)
 
 
 _INTERNAL = Fault(500, "server_error", "internal_error")
@@ -67,6 +75,8 @@ def message_of(error: BaseException) -> str:
     fault = fault_of(error)
     if fault.code == "internal_error":
         return "the server failed on this request"
+    if _is_exhausted(error):
+        return "the server has no memory or no threads left for this request; try later"
     if isinstance(error, EngineDied):
         then = RESTARTS if error.is_replaced else "the server ends, too"
         return f"the engine has died; {then}"

@@ -6,7 +6,7 @@ Routes turn a request into calls of the protocol and replies into bodies; they s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 from ....core.api.protocol import Backend, Chat, Segment
@@ -51,9 +51,10 @@ class Limits:
     """Limits of one request, and of all of them together. Sizes in bytes or characters, times
     in seconds.
 
-    max_body: of a request's body. max_values: texts, numbers, keys and so on in it. max_depth: of
-      its lists and objects within one another. max_fields: of the body itself. max_objects: in a
-      list of its fields, such as messages. max_prompts: prompts in one request.
+    max_body: of a request's body. max_values: texts, numbers, keys and so on in it.
+      max_containers: its lists and objects. max_depth: of these within one another. max_fields: of
+      the body itself. max_objects: in a list of its fields, such as messages. max_prompts: prompts
+      in one request. max_values_of_plugins: as max_values, for the routes of plugins.
     max_n: answers to each. max_answers: prompts times n. max_stops: stop texts.
     max_top_logprobs: of each token.
     max_constraint: size of a pattern, schema or grammar. max_streams: requests at work at a time,
@@ -65,6 +66,8 @@ class Limits:
 
     max_body: int = 16 << 20
     max_values: int = 1 << 20
+    max_containers: int = 1 << 16
+    max_values_of_plugins: int = 1 << 16
     max_depth: int = 256
     max_fields: int = 256
     max_objects: int = 8192
@@ -80,6 +83,11 @@ class Limits:
     default_max_tokens: int = 128
     deadline: float | None = None
     drain: float = 30.0
+
+    @property
+    def of_plugins(self) -> Limits:
+        """The limits of bodies for the routes of plugins, which FastAPI reads at once."""
+        return replace(self, max_values=min(self.max_values, self.max_values_of_plugins))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from ....core.api.protocol import BackendInfo, Call, Chat, Segment, Text
+from ....core.api.protocol import (
+    BackendInfo,
+    Call,
+    CallTooLarge,
+    Chat,
+    Segment,
+    Shown,
+    Text,
+    Tokens,
+)
 from ...common.surrogates import check_text, check_texts
 from .runtime import Texts
-from .workers import SMALL
 
+_SLICE = 1 << 16
 _SIGNS = (b"\\ud", b"\\uD", b"\xed")  # without one of these a body has no surrogate
 _PAIR = re.compile(rb"(?<!\\)\\u[dD][89abAB]..\\u[dD][c-fC-F]..")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
@@ -38,6 +48,23 @@ class CheckedTexts:
         Call((Text(text),)).check()
         return self._texts.encode(text, most)
 
+    def check_len(self, prompt: tuple[Segment, ...] | Chat, num_new: int) -> None:
+        """Raise CallTooLarge for a prompt of texts or tokens that cannot fit, by its length alone.
+        num_new: tokens that the context must have room for besides."""
+        if isinstance(prompt, Chat):
+            return
+        most, per_token = self._most(), getattr(self._texts, "chars_per_token", None)
+        num_tokens = max((len(it.ids) for it in prompt if isinstance(it, Tokens)), default=0)
+        num_chars = max((len(it.text) for it in prompt if isinstance(it, Text)), default=0)
+        shown = None
+        if num_tokens > most:
+            shown = f"{num_tokens} tokens"
+        elif per_token is not None and num_chars > most * per_token:
+            shown = f"{num_chars} characters"
+        if shown is not None:
+            allowed = f"at most {most - num_new} tokens, as the context (context_len) has {most}"
+            raise CallTooLarge("prompt", Shown(shown), f"{allowed}; a shorter prompt")
+
     def decode(self, ids: Sequence[int]) -> str:
         """As `Texts.decode`."""
         return self._texts.decode(ids)
@@ -47,24 +74,39 @@ class CheckedTexts:
     ) -> list[int]:
         """As `Texts.encode_prompt`; most: the backend's context if None."""
         Call(prompt).check()
-        if most is None:
-            if self._context_len is None:
-                self._context_len = self._info().context_len
-            most = self._context_len
-        return self._texts.encode_prompt(prompt, most)
+        return self._texts.encode_prompt(prompt, self._most() if most is None else most)
+
+    def _most(self) -> int:
+        """Tokens of the context."""
+        if self._context_len is None:
+            self._context_len = self._info().context_len
+        return self._context_len
 
 
 def check_body(body: bytes) -> None:
     """Raise InvalidCall for a lone surrogate in a body of JSON, by its field. What is not JSON is
     for others to refuse."""
-    if not any(sign in body for sign in _SIGNS):
-        return
-    if len(body) <= SMALL and not _SURROGATE.search(_PAIR.sub(b" ", body)):
+    if not has_sign(body) or not _SURROGATE.search(_PAIR.sub(b" ", body)):
         return
     try:
         given = json.loads(body)
     except (ValueError, RecursionError):
         return
-    if isinstance(given, dict):
-        given.pop(_NOT_READ, None)
+    check_given(given)
+
+
+def check_given(given: Any) -> None:
+    """Raise InvalidCall for a lone surrogate in the value of a body, by its field."""
+    if isinstance(given, dict) and _NOT_READ in given:
+        given = {name: value for name, value in given.items() if name != _NOT_READ}
     check_texts(given)
+
+
+def has_sign(body: bytes) -> bool:
+    """Whether a body of JSON may have surrogates, lone ones or pairs."""
+    most = max(map(len, _SIGNS)) - 1
+    return any(
+        sign in body[start : start + _SLICE + most]
+        for start in range(0, len(body), _SLICE)
+        for sign in _SIGNS
+    )

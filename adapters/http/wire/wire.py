@@ -6,9 +6,18 @@ What values are allowed is checked by the protocol, except where a limit of the 
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from ....core.api.protocol import InvalidCall
 from ....core.common.suggestions import did_you_mean
@@ -41,19 +50,49 @@ class _FirstError(FailFast):
     __hash__ = object.__hash__  # as members of unions need
 
 
+def _in_slices(given: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """A long list, checked in slices: pydantic holds the interpreter lock for each."""
+    if not isinstance(given, list) or len(given) <= _SLICE:
+        return check(given)
+    found: list[Any] = []
+    for start in range(0, len(given), _SLICE):
+        try:
+            found += check(given[start : start + _SLICE])
+        except ValidationError as error:
+            raise _moved(error, start) from None
+    return found
+
+
+def _moved(error: ValidationError, start: int) -> ValidationError:
+    """The same error of a list, its items so many places further on."""
+    problems: list[Any] = []
+    for it in error.errors(include_url=False):
+        place, *inner = it["loc"]
+        loc = (place + start if isinstance(place, int) else place, *inner)
+        problems.append({"ctx": {}, **it, "loc": loc})
+    return ValidationError.from_exception_data(error.title, problems)
+
+
 T = TypeVar("T")
-Items: TypeAlias = Annotated[list[T], _FirstError()]
+_SLICE = 1024
+Items: TypeAlias = Annotated[list[T], _FirstError(), WrapValidator(_in_slices)]
 
 
-def _only_first_error(given: Any) -> Any:
-    """The first entry that is not a number, alone; pydantic would list all of them."""
-    if isinstance(given, dict):
-        wrong = (it for it in given.items() if type(it[1]) not in (int, float))
-        return dict([first]) if (first := next(wrong, None)) else given
-    return given
+def _first_error_or_slices(given: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """Many numbers, checked in slices. Of entries that are no numbers the first is checked alone:
+    pydantic would list all of them."""
+    if not isinstance(given, dict):
+        return check(given)
+    wrong = (it for it in given.items() if type(it[1]) not in (int, float))
+    if (first := next(wrong, None)) is not None:
+        return check(dict([first]))
+    entries, found = iter(given.items()), {}
+    while part := dict(islice(entries, _SLICE)):
+        found.update(check(part))
+    return found
 
 
-Numbers: TypeAlias = Annotated[dict[str, float], BeforeValidator(_only_first_error)]
+Numbers: TypeAlias = Annotated[dict[str, float], WrapValidator(_first_error_or_slices)]
 
 
 class Body(BaseModel):

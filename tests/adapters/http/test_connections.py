@@ -19,17 +19,27 @@ import pytest
 from forkroot.adapters.http.connections import (
     MAX_HEAD,
     Connections,
-    Seldom,
     address_of,
     protocol_of,
 )
 from forkroot.adapters.http.server.runtime import Limits, Runtime
+from forkroot.adapters.http.server.seldom import Seldom
 from forkroot.adapters.testing import ScriptedBackend
+from forkroot.core.api.protocol import Call
 
 from .conftest import Letters, serving
 
 LIMITS = Limits(request_timeout=0.3, max_connections=3, max_body=1000)
 POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+
+
+class Slow(ScriptedBackend):
+    """Takes longer for a call with a seed than the head of a request may."""
+
+    def submit(self, call: Call) -> Any:
+        if call.sampling.seed is not None:
+            time.sleep(3 * LIMITS.request_timeout)
+        return super().submit(call)
 
 
 @pytest.fixture(scope="module", params=["httptools", "h11"])
@@ -42,7 +52,7 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
             pytest.importorskip("httptools")
         kind = protocol_of(Connections(LIMITS)).__name__
         assert kind == {"httptools": "BoundedHttpTools", "h11": "BoundedH11"}[request.param]
-        with serving(Runtime(ScriptedBackend("x"), Letters(), ("m",), LIMITS)) as url:
+        with serving(Runtime(Slow("x"), Letters(), ("m",), LIMITS)) as url:
             yield url
 
 
@@ -188,3 +198,45 @@ def test_failures_to_accept_are_one_line_a_second(caplog: pytest.LogCaptureFixtu
     first = "connections cannot be accepted: Too many open files"
     assert lines == [first, *[f"{first} (499 times more in the last second)"] * 2]
     assert caplog.records[-1].name == "asyncio"
+
+
+def test_a_half_sent_second_request_does_not_end_the_answer_to_the_first(url: str) -> None:
+    body = b'{"prompt": "x", "seed": 1}'
+    with connected(url) as connection:
+        connection.sendall(
+            POST
+            + b"Content-Type: application/json\r\n"
+            + f"Content-Length: {len(body)}\r\n\r\n".encode()
+            + body
+            + b"GET /health HTTP/1.1\r\nHost: local"
+        )
+        data = connection.recv(65536)
+        head, _, found = data.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        assert json.loads(found or connection.recv(65536))["object"] == "text_completion"
+
+
+def test_requests_that_are_no_http_are_one_line_a_second(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            with connected(url) as connection:
+                connection.sendall(b"no request at all\r\n\r\n")
+                assert connection.recv(65536).startswith(b"HTTP/1.1 400")
+    texts = [record.getMessage() for record in caplog.records]
+    assert not [text for text in texts if text.startswith("Invalid HTTP")]
+    assert 1 <= len([text for text in texts if "no HTTP" in text]) <= 2
+
+
+def test_a_line_that_is_logged_seldom_may_have_its_cause(caplog: pytest.LogCaptureFixture) -> None:
+    seldom = Seldom(lambda: 0.0)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            try:
+                raise OSError("no space")
+            except OSError:
+                seldom.warn("it could not be written", with_cause=True)
+    (record,) = caplog.records
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], OSError)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -31,7 +32,7 @@ from forkroot.adapters.http.wire.wire import (
     TokenizeRequest,
 )
 from forkroot.adapters.testing import ScriptedBackend
-from forkroot.core.api.protocol import Call
+from forkroot.core.api.protocol import BackendInfo, Call
 
 from ..conftest import Letters
 
@@ -158,12 +159,13 @@ def test_the_same_unknown_field_of_many_messages_is_compared_once(
 
 
 LARGE: list[tuple[str, Any, str, str]] = [
-    ("/v1/completions", {"prompt": [[1]] * 600_000}, "body", "values"),
+    ("/v1/completions", {"prompt": [[1]] * 600_000}, "body", "more than 65536 lists and objects"),
+    ("/v1/completions", {"prompt": [[1, 2]] * 60_000, "n": [1] * 10**6}, "body", "values"),
     ("/generate", {"input_ids": [1] * 1_100_000}, "body", "values"),
     ("/v1/forkroot/calls", {"type": "Call", "prompt": [1] * 1_100_000}, "body", "values"),
     ("/v1/chat/completions", {"messages": CHAT["messages"] * 9000}, "messages", "9000 objects"),
     ("/v1/completions", {"prompt": "x" * 20_000, "a": json.loads("[" * 300 + "]" * 300)}, "body",
-     "301 levels"),
+     "more than 256 levels"),
 ]  # fmt: skip
 
 
@@ -248,3 +250,49 @@ def test_health_waits_for_no_request_that_is_being_prepared() -> None:
         return health.status_code, was_free
 
     assert asyncio.run(statuses()) == (200, False)
+
+
+def test_a_wrong_item_behind_many_good_ones_is_named_by_its_place(server: str) -> None:
+    messages = [*CHAT["messages"] * 3000, {"role": "user", "content": 5}]
+    body = {"messages": messages}
+    error = httpx.post(f"{server}/v1/chat/completions", json=body, timeout=60).json()["error"]
+    assert error["param"] == "messages[3000].content"
+
+
+def test_a_prompt_of_more_tokens_than_the_context_reaches_no_backend() -> None:
+    class Short(ScriptedBackend):
+        def info(self) -> BackendInfo:
+            return replace(super().info(), context_len=100)
+
+    backend = Short("x")
+    app = build_app(Runtime(backend, Letters(), ("scripted",)))
+    assert asyncio.run(post(app, "/v1/completions", {"prompt": [65] * 100})).status_code == 200
+    backend.calls.clear()
+    response = asyncio.run(post(app, "/v1/completions", {"prompt": [65] * 101}))
+    assert response.json()["error"]["code"] == "context_length_exceeded"
+    assert not backend.calls
+
+
+def test_routes_of_plugins_take_fewer_values() -> None:
+    app = build_app(Runtime(ScriptedBackend("x"), Letters(), ("scripted",)))
+
+    @app.post("/own")
+    async def own(given: dict[str, Any]) -> int:
+        return len(given["a"])
+
+    for num, status in ((60_000, 200), (70_000, 400)):
+        assert asyncio.run(post(app, "/own", {"a": [1] * num})).status_code == status
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
+def test_a_server_without_memory_or_threads_is_busy(error: Exception) -> None:
+    class Exhausted(ScriptedBackend):
+        def submit(self, call: Call) -> Any:
+            raise error
+
+    app = build_app(Runtime(Exhausted("x"), Letters(), ("scripted",)))
+    response = asyncio.run(post(app, "/v1/completions", {"prompt": "Hi"}))
+    assert response.status_code == 503
+    assert response.headers["Retry-After"] == "1"
+    assert response.json()["error"]["code"] == "overloaded"
+    assert "no memory or no threads" in response.json()["error"]["message"]

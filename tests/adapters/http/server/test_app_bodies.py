@@ -54,7 +54,6 @@ def app_of(route_class: Any) -> FastAPI:
 
 BODIES = [
     b'{"part": {"name": "x", "sizes": [1, "2"]}, "note": ["a"], "more": 1}',
-    b'{"part": {"name": "\\ud800"}}',
     b'{"part": {"name": 1}}',
     b'{"part": {"name": "x", "sizes": [1, "two", null]}, "note": 3}',
     b'{"part": null}',
@@ -66,7 +65,7 @@ BODIES = [
     b"{",
     b'{"part": }',
     b"\xff\xfe",
-    b"[" * 99_999,
+    b"[" * 9_999,
 ]
 KINDS = [
     "application/json",

@@ -367,3 +367,18 @@ def cmdline(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+def test_threads_of_a_server_switch_each_millisecond() -> None:
+    """The event loop takes the interpreter back soon from a thread that reads a large body."""
+    runtime = Runtime(ScriptedBackend("x"), Letters(), ("scripted",))
+    seen: list[float] = []
+
+    def started(url: str) -> None:
+        seen.append(sys.getswitchinterval())
+        signal.raise_signal(signal.SIGTERM)
+
+    before = sys.getswitchinterval()
+    assert serve(runtime, Settings(), "127.0.0.1", 0, started) == 0
+    assert seen == [pytest.approx(0.001)]
+    assert sys.getswitchinterval() == before
