@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,11 +24,13 @@ _PREPARERS, _ENCODERS = 8, 2
 _SHORT = 1 << 14  # characters of a prompt that is encoded between other messages
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc
 _KEPT_BYTES = 1 << 28  # bytes
+_SECONDS_OF_THREAD = 0.001  # after which another thread has its turn: the engine's waits least
 
 
 def main(fd: int) -> None:
     """Serve the parent at the other end of this socket until it goes."""
     keep_memory()
+    sys.setswitchinterval(_SECONDS_OF_THREAD)
     serve_parent(fd, _serve)
 
 
