@@ -189,7 +189,7 @@ class Scheduler:
         it. Each tenant may have a chunk of uncomputed tokens."""
         budgets = self._budgets()
         skipped = {name for name, budget in budgets.items() if budget <= 0}
-        if not self._rows or len(skipped) == len(budgets):
+        if not self._has_row or len(skipped) == len(budgets):
             return
         if self.running and not self._is_changed and len(self._roots) >= self._num_roots:
             return
@@ -200,7 +200,7 @@ class Scheduler:
         too_large: list[Lease] = []
         for sequence in self._queue.ranked(self._cache, skipped):
             name = sequence.job.call.owner
-            if not self._rows or name in skipped:
+            if not self._has_row or name in skipped:
                 self._is_changed = True  # for those that were not looked at
                 namespace = sequence.job.call.namespace  # its tokens on the host come back
                 self._cache.fetch(namespace, sequence.tokens, sequence.match_limit)
@@ -226,6 +226,13 @@ class Scheduler:
                 break
         for lease in reversed(too_large):  # what is wanted first is evicted last
             self._cache.release(lease)
+
+    @property
+    def _has_row(self) -> bool:
+        """Whether another sequence may run. A few rows are kept for tenants that were here a moment
+        ago, so that none has to be retracted each time that they come."""
+        kept = min(self.shares.num_away, len(self.table) // 8) if self.running else 0
+        return len(self._rows) > kept
 
     def _budgets(self) -> dict[str, int]:
         """By tenant that waits: uncomputed tokens of sequences that may be admitted for it."""

@@ -49,10 +49,19 @@ class StepShares:
         self._limits: dict[str, Work] = {}
         self._saved: dict[str, float] = {}
 
+    @property
+    def num_away(self) -> int:
+        """Tenants that were here a moment ago, and may come again."""
+        return len(self._seen.keys() - self._tenants.names)
+
     def begin(self, now: float, is_alone: bool = True) -> None:
         """A step begins at this second of a monotonic clock. is_alone: none is in flight."""
         self._now = now
         self._num_steps += 1
+        here, earliest = self._tenants.names, now - SECONDS_REMEMBERED
+        for name in [name for name, it in self._seen.items() if it.time < earliest]:
+            if name not in here:
+                del self._seen[name]
         if is_alone:
             self._last_end = now
 
@@ -97,12 +106,8 @@ class StepShares:
 
     def _set_limits(self, running: Iterable[Sequence], ready: list[Sequence]) -> None:
         self._wanted, self._limits = {}, {}
-        tenants, earliest = self._tenants, self._now - SECONDS_REMEMBERED
-        here = tenants.names
-        for name in [name for name, it in self._seen.items() if it.time < earliest]:
-            if name not in here:
-                del self._seen[name]
-        if not tenants.are_several and not self._seen.keys() - here:
+        tenants = self._tenants
+        if not tenants.are_several and not self.num_away:
             return
         self._wanted = _wanted(running, ready, self._chunk_tokens)
         seconds = {name: self._costs.of(work) for name, work in self._wanted.items()}

@@ -142,6 +142,32 @@ def test_a_tenant_that_is_alone_has_whole_steps_again_after_a_while(timed, call)
     assert sum(size == 1024 for _, size in sizes) >= 5
 
 
+def test_nothing_is_retracted_each_time_that_a_tenant_comes_again(timed, call):
+    """A row is kept for it for a while, then given to those that wait."""
+    world = timed(max_running=16)
+    latencies(world, call, 3)
+    for index in range(40):
+        made = call(f"s{index:02}", max_tokens=1000, ignore_eos=True, tenant="greedy")
+        world.submit(made)
+    latencies(world, call, 10)
+    assert world.scheduler.num_retracted == 0
+    assert len(world.scheduler.running) == 15
+    left = world.now
+    while world.now < left + 1.1:
+        world.step()
+    assert len(world.scheduler.running) == 16
+
+
+def test_rows_are_kept_for_few_and_none_where_nothing_runs(timed, call):
+    world = timed(max_running=2)
+    world.run([call("a", max_tokens=1, tenant=f"tenant {index}") for index in range(9)])
+    for index in range(2):
+        world.submit(call("b", max_tokens=50, ignore_eos=True, tenant="other"))
+    for _ in range(3):
+        world.step()
+    assert len(world.scheduler.running) == 2
+
+
 def test_a_tenant_that_was_always_alone_has_whole_steps(timed):
     world = timed()
     for index in range(4):
