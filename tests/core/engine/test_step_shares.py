@@ -161,7 +161,7 @@ def test_nothing_is_retracted_each_time_that_a_tenant_comes_again(timed, call):
 def test_rows_are_kept_for_few_and_none_where_nothing_runs(timed, call):
     world = timed(max_running=2)
     world.run([call("a", max_tokens=1, tenant=f"tenant {index}") for index in range(9)])
-    for index in range(2):
+    for _ in range(2):
         world.submit(call("b", max_tokens=50, ignore_eos=True, tenant="other"))
     for _ in range(3):
         world.step()
