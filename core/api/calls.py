@@ -233,7 +233,8 @@ class Call:
     stream: deliver chunks as they come; otherwise only the terminal completion.
     namespace: calls of different namespaces never share a cached token.
     tenant: whose call it is; None: the namespace's. Tenants share the engine, the time of its
-      steps too, and the compilers fairly; no compiled constraint nor name of a root is known across them.
+      steps too, and the compilers fairly; no compiled constraint nor name of a root is known across
+      them.
     weight: the tenant's share of the engine, relative to those of others; that of its newest call
       counts.
     priority: a higher one is served earlier; -100 to 100.
