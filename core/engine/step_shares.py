@@ -21,6 +21,8 @@ from .tenants import Tenants
 
 SECONDS_REMEMBERED = 1.0
 _EXACT = 1.001  # below which a share counts as all that is wanted
+_SAMPLED = 4  # steps of one tenant alone, of which one is measured
+_EARLY = 64  # steps that are all measured
 _SMALLER, _LARGER = 0.8, 1.2
 _NEW = 0.25  # the weight of what a tenant wants now in what it wants typically
 
@@ -71,9 +73,11 @@ class StepShares:
         seconds, self._last_end = now - self._last_end, now
         if not parts:
             return
-        work = Work.of(parts)
-        self._costs.note(work, seconds)
-        if not self._tenants.are_several:
+        work, is_shared = Work.of(parts), self._tenants.are_several
+        is_early = self._num_steps <= _EARLY
+        if is_shared or self.num_away or is_early or self._num_steps % _SAMPLED == 0:
+            self._costs.note(work, seconds)
+        if not is_shared:
             call = parts[0].sequence.job.call
             self._see(call.owner, call.weight, self._costs.of(work))
 
