@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,16 +21,18 @@ from .local import LocalBackend
 from .model.checkpoint.loops import load_compiler
 from .process.ipc import Child, Connection, sendable, serve_parent
 
-_PREPARERS, _ENCODERS = 8, 2
+_PREPARERS, _ENCODERS = 4, 2
 _SHORT = 1 << 14  # characters of a prompt that is encoded between other messages
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc
 _KEPT_BYTES = 1 << 28  # bytes
+_SECONDS_OF_THREAD = 0.001  # after which another thread has its turn: the engine's waits least
 
 
 def main(fd: int, device: str, *ranks: Child) -> None:
     """Serve the parent at the other end of this socket until it goes. ranks: the processes of the
     model's other ranks."""
     keep_memory()
+    sys.setswitchinterval(_SECONDS_OF_THREAD)
     load_compiler(device)
     serve_parent(fd, partial(_serve, ranks))
 
@@ -50,16 +53,16 @@ def _serve(ranks: Sequence[Child], connection: Connection) -> None:
 
 
 class RequestHandler:
-    """Handles the requests of the parent. Calls are prepared by several threads, so that one with a
-    large constraint does not delay the others; short ones without one keep their order. Long
-    prompts are encoded by threads of their own, so that no other request waits for them."""
+    """Handles the requests of the parent. Short calls are prepared between other messages, in
+    their order. Those with constraints are prepared by threads of their own, one at a time of each
+    tenant, since each competes with the engine for the interpreter lock; long prompts by others."""
 
     def __init__(self, connection: Connection, ranks: Sequence[Child]) -> None:
         self._connection = connection
         self._ranks = ranks
         self._backend: LocalBackend | None = None
         self._open: dict[int, Outbox] = {}
-        self._preparers = FairExecutor(_PREPARERS, "forkroot-prepare", _PREPARERS - 1)
+        self._preparers = FairExecutor(_PREPARERS, "forkroot-prepare", 1)
         self._encoders = FairExecutor(_ENCODERS, "forkroot-encode", _ENCODERS)
 
     def serve(self) -> None:

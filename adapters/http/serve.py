@@ -78,10 +78,9 @@ def _run(server: uvicorn.Server, backend: Backend) -> bool:
     # uvicorn raises the signal again when it has stopped: by then it was obeyed
     before = signal.signal(signal.SIGTERM, lambda number, frame: None)
     gc.freeze()  # loaded objects stay: keep them out of garbage collections
-    often = gc.get_threshold()
+    often, interval = gc.get_threshold(), sys.getswitchinterval()
     gc.set_threshold(_NEW_OBJECTS, *often[1:])
-    seconds = sys.getswitchinterval()
-    sys.setswitchinterval(min(seconds, _SECONDS_BETWEEN_SWITCHES))
+    sys.setswitchinterval(min(interval, _SECONDS_BETWEEN_SWITCHES))
     try:
         watch.start()
         server.run()
@@ -89,7 +88,7 @@ def _run(server: uvicorn.Server, backend: Backend) -> bool:
         stopped.set()
         signal.signal(signal.SIGTERM, before)
         gc.set_threshold(*often)
-        sys.setswitchinterval(seconds)
+        sys.setswitchinterval(interval)
         gc.unfreeze()
     return ended.is_set()
 

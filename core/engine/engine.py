@@ -74,17 +74,11 @@ class Engine:
         """What there is now; any thread may call this, and may see figures of two steps. Sequences
         that run, wait and were in the last batch; slots in all and of each kind; nodes of the tree;
         bytes of log-probabilities that are kept."""
-        cache = self._cache
         return {
             "running": len(self._scheduler.running),
             "waiting": self._scheduler.num_waiting,
             "batch": self._batch_size if self._jobs else 0,
-            "slots": cache.capacity,
-            "free_slots": cache.num_free,
-            "cached_slots": cache.num_cached,
-            "locked_slots": cache.num_locked,
-            "nodes": cache.num_nodes,
-            "logprob_bytes": cache.num_logprob_bytes,
+            **self._cache.load(),
         }
 
     def admit(self, job: Job) -> None:
@@ -117,6 +111,7 @@ class Engine:
         flight. Fails calls, never raises for them."""
         self._started, num_retracted = self._clock(), self._scheduler.num_retracted
         num_evicted = self._cache.num_evicted
+        self._scheduler.shares.begin(self._started, is_alone=self._in_flight is None)
         self._expire(self._started)
         if self._launcher is None or self._needs_sync_step:
             parts = self._scheduler.schedule()
@@ -132,7 +127,10 @@ class Engine:
         self.counters.steps += 1
         self.counters.retracted += self._scheduler.num_retracted - num_retracted
         self.counters.evicted_tokens += self._cache.num_evicted - num_evicted
-        self.counters.step_seconds += self._clock() - self._started
+        ended = self._clock()
+        self.counters.step_seconds += ended - self._started
+        if self._launcher is None:
+            self._scheduler.shares.end(parts, ended)
 
     def abort(self, job: Job) -> None:
         """End a job early; its outputs so far are its completion. Nothing if it has ended."""
@@ -305,6 +303,7 @@ class Engine:
         if pending is None:
             return
         outcome = self._timed(pending.result)
+        self._scheduler.shares.end(pending.parts, self._clock())
         if isinstance(outcome, Outcome):
             self._advance(pending.parts, outcome)
         else:
@@ -381,9 +380,9 @@ class Engine:
         job.mailbox.fail(error)
 
     def _overload(self, job: Job) -> ForkrootError:
-        field = "options" if job.call.options else "n"
-        if len(job.sequences) > self._max_waiting:
-            return CallTooLarge(field, len(job.sequences), f"{self._max_waiting} (max_waiting)")
+        field, count = "options" if job.call.options else "n", len(job.sequences)
+        if count > self._max_waiting:
+            return CallTooLarge(field, count, f"{self._max_waiting} (max_waiting)")
         num_waiting = self._scheduler.num_waiting_of(job.call.owner)
         return Overloaded(f"{num_waiting} wait already (max_waiting={self._max_waiting})")
 

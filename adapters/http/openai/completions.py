@@ -24,6 +24,7 @@ from ....core.api.protocol import (
     Usage,
 )
 from ..requests.bodies import BodyRoute, prepared
+from ..requests.large_answers import answer
 from ..requests.reading import (
     at_most,
     check_model,
@@ -36,7 +37,6 @@ from ..server.runtime import Limits, Runtime
 from ..server.sse import Arrival, Event, Frame, Line, events_of
 from ..wire.wire import CompletionRequest
 from .answers import (
-    Answer,
     Envelope,
     Tally,
     completion_logprobs,
@@ -75,9 +75,12 @@ def routes(runtime: Runtime) -> APIRouter:
         found = await complete(runtime, _scored(work) if is_scored else work)
         if is_scored:
             echoes = [*map(_Echo.after, echoes, found)]
-        choices = _Shape(runtime, request, echoes).whole(found)
-        usage = sum((it.usage for it in found), Usage())
-        return Answer(envelope.body(_KIND, choices, usage=usage_body(usage)))
+        shape, usage = _Shape(runtime, request, echoes), sum((it.usage for it in found), Usage())
+
+        def body() -> dict[str, Any]:
+            return envelope.body(_KIND, shape.whole(found), usage=usage_body(usage))
+
+        return await answer(runtime.workers, found, body)
 
     return router
 

@@ -34,6 +34,7 @@ from .workers import Workers
 _log = logging.getLogger("forkroot.http")
 _ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)  # of a client's own
 _BYTES_PER_SECOND = 1 << 16  # of a body that takes longer than the timeout
+_KEPT = 8  # one part of so many of the requests at work is kept from any one of several clients
 UNLIMITED_PATHS = ADMIN_PATHS | {"/abort_request"}
 
 
@@ -88,8 +89,12 @@ class AdmissionMiddleware:
         if not _is_counted(scope):
             yield
             return
-        num_open = len(self.registry.open)
-        if num_open >= self.limits.max_streams:
+        num_open, most = len(self.registry.open), self.limits.max_streams
+        if self.keys.are_several and num_open >= (kept := most - most // _KEPT):
+            tenant = context.client.tenant
+            own = sum(it.client.tenant == tenant for it in self.registry.open)
+            num_open, most = (own, kept) if own >= kept else (num_open, most)
+        if num_open >= most:
             message = f"{num_open} requests are at work, as many as are allowed; try later"
             fault = Fault(503, "overloaded_error", "overloaded", retry_after=1)
             raise Refused(message, fault)
