@@ -52,7 +52,7 @@ class StepShares:
         self._saved: dict[str, float] = {}
 
     @property
-    def num_away(self) -> int:
+    def num_absent(self) -> int:
         """Tenants that were here a moment ago, and may come again."""
         return len(self._seen.keys() - self._tenants.names)
 
@@ -75,7 +75,7 @@ class StepShares:
             return
         work, is_shared = Work.of(parts), self._tenants.are_several
         is_early = self._num_steps <= _EARLY
-        if is_shared or self.num_away or is_early or self._num_steps % _SAMPLED == 0:
+        if is_shared or self.num_absent or is_early or self._num_steps % _SAMPLED == 0:
             self._costs.note(work, seconds)
         if not is_shared:
             call = parts[0].sequence.job.call
@@ -111,7 +111,7 @@ class StepShares:
     def _set_limits(self, running: Iterable[Sequence], ready: list[Sequence]) -> None:
         self._wanted, self._limits = {}, {}
         tenants = self._tenants
-        if not tenants.are_several and not self.num_away:
+        if not tenants.are_several and not self.num_absent:
             return
         self._wanted = _wanted(running, ready, self._chunk_tokens)
         seconds = {name: self._costs.of(work) for name, work in self._wanted.items()}
