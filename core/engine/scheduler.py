@@ -231,7 +231,7 @@ class Scheduler:
     def _has_row(self) -> bool:
         """Whether another sequence may run. A few rows are kept for tenants that were here a moment
         ago, so that none has to be retracted each time that they come."""
-        kept = min(self.shares.num_away, len(self.table) // 8) if self.running else 0
+        kept = min(self.shares.num_absent, len(self.table) // 8) if self.running else 0
         return len(self._rows) > kept
 
     def _budgets(self) -> dict[str, int]:
