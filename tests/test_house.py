@@ -28,7 +28,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("core/common/", "kernels/", "kernels/cpu/jit/"),
     ("core/api/", "kernels/cpu/", "kernels/cpu/sampling/", "kernels/gpu/"),
     (
-        *("core/text/", "core/radix/", "core/fsm/regex/", "core/model/hub/"),
+        *("core/text/", "core/media/", "core/radix/", "core/fsm/regex/", "core/model/hub/"),
         *("kernels/cpu/loops/", "kernels/gpu/attention/"),
         *(
             "adapters/hints/",
@@ -75,6 +75,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "core/common/": (),
     "core/api/": ("core/common/",),
     "core/text/": ("core/api/",),
+    "core/media/": BASE,
     "core/radix/": ("core/api/",),
     "core/fsm/regex/": ("core/api/",),
     "core/fsm/tokens/": ("core/api/", "core/fsm/regex/"),
