@@ -43,7 +43,7 @@ def clip(
     }
     file = TimedFile(data, clock)
     with (
-        decoding(f"a {form} file"),
+        decoding(f"{form} data", clock),
         av.open(file, format=CLIPS[form], options=options) as container,
     ):
         stream = _track(container, form)
@@ -59,17 +59,17 @@ def clip(
             found.append(np.rot90(frame.to_ndarray(format="rgb24"), round(frame.rotation / 90)))
             seconds.append(round(float((_time(frame) - index.times[0]) * stream.time_base), 6))
         if not found:
-            raise refused(f"a {form} file without a frame that can be decoded", "a whole file")
+            raise refused(f"{form} data without a frame that can be decoded", "a whole file")
         return stacked(found), tuple(seconds)
 
 
 def _track(container: Any, form: str) -> Any:
     """The first video track."""
     if len(container.streams) > _MOST_STREAMS:
-        found = f"a {form} file of {len(container.streams)} tracks"
+        found = f"{form} data of {len(container.streams)} tracks"
         raise refused(found, f"at most {_MOST_STREAMS}")
     if not container.streams.video:
-        raise refused(f"a {form} file without a video track", "a clip")
+        raise refused(f"{form} data without a video track", "a clip")
     stream = container.streams.video[0]
     name = None if stream.codec_context is None else stream.codec_context.name
     if name not in _CODECS:
@@ -92,6 +92,7 @@ def _index(container: Any, stream: Any, clock: Clock) -> _Index:
         times.append(at)
         if packet.is_keyframe:
             keys.append(at)
+    clock.check()
     if not times:
         raise refused("a clip without a frame", "a clip of at least one")
     return _Index(sorted(times), sorted(keys))

@@ -38,7 +38,9 @@ _PNG_PIXELS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
 _PNG_FRAMES = (b"acTL", b"fcTL", b"fdAT")
 _JPEG_KEPT = (0xE0, 0xEE)  # JFIF and Adobe, which say how colours are coded
 _FIRST = 8  # of the segments, where those two are kept
-_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_JPEG_FRAMES = frozenset((0xC0, 0xC1, 0xC2))  # Huffman coded: a block takes a bit at least
+_JPEG_OTHERS = frozenset(range(0xC3, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_MOST_PIXELS_PER_BYTE = 512
 _ORIENTATION = 0x0112
 _TIFF_KEPT = frozenset(
     (
@@ -84,13 +86,16 @@ def pixels_only(data: bytes, form: str, limits: MediaLimits, *, frames: bool) ->
             case "JPEG":
                 return _jpeg(data, limits)
             case "PNG":
+                check_size(*struct.unpack_from(">II", data, 16), limits)
                 return _png(data, (*_PNG_PIXELS, *_PNG_FRAMES * frames))
             case "TIFF":
                 return _tiff(data)
+            case "GIF":
+                check_size(*(max(side, 1) for side in struct.unpack_from("<HH", data, 6)), limits)
             case "WEBP":
                 check_size(*_webp_size(data), limits)
     except (struct.error, IndexError) as error:
-        raise refused(f"a {form} file that ends too early", "a whole file") from error
+        raise refused(f"{form} data that ends too early", "a whole file") from error
     return PictureFile(data)
 
 
@@ -109,7 +114,8 @@ def orientation_of(exif: bytes) -> int:
 
 
 def _jpeg(data: bytes, limits: MediaLimits) -> PictureFile:
-    kept, at, orientation, pixels = [data[:2]], 2, 1, 0
+    kept, at, pixels = [data[:2]], 2, 0
+    orientation: int | None = None
     for _ in range(_MOST_PARTS):
         if data[at] != 0xFF:
             raise refused("a JPEG file with broken segments", "a whole JPEG file")
@@ -118,13 +124,20 @@ def _jpeg(data: bytes, limits: MediaLimits) -> PictureFile:
             at += 1
             continue
         if marker == 0xDA:
+            if pixels > _MOST_PIXELS_PER_BYTE * len(data):
+                raise refused("a JPEG file that ends too early", "a whole file")
             _check_scans(data.count(b"\xff\xda", at), pixels, limits)
-            return PictureFile(b"".join([*kept, data[at:]]), orientation)
+            return PictureFile(b"".join([*kept, data[at:]]), orientation or 1)
         end = at + 2 + struct.unpack_from(">H", data, at + 2)[0]
-        if marker == 0xE1 and data.startswith(b"Exif\0\0", at + 4):
+        if marker == 0xE1 and orientation is None and data.startswith(b"Exif\0\0", at + 4):
             orientation = orientation_of(data[at + 4 : end])
+        if marker in _JPEG_OTHERS:
+            raise refused(
+                "a JPEG file of arithmetic or lossless coding", "the usual Huffman coding"
+            )
         if marker in _JPEG_FRAMES:
             height, width = struct.unpack_from(">HH", data, at + 5)
+            check_size(width, height, limits)
             pixels = max(pixels, height * width)
         if marker < 0xE0 or (marker in _JPEG_KEPT and len(kept) < _FIRST):
             kept.append(data[at:end])
@@ -140,19 +153,20 @@ def _check_scans(num: int, pixels: int, limits: MediaLimits) -> None:
 
 
 def _png(data: bytes, names: tuple[bytes, ...]) -> PictureFile:
-    kept, at, start, orientation = list[bytes](), 8, 0, 1
+    kept, at, start = list[bytes](), 8, 0
+    orientation: int | None = None
     for _ in range(_MOST_PARTS):
         (size,) = struct.unpack_from(">I", data, at)
         name, end = data[at + 4 : at + 8], at + 12 + size
         if name not in names:
             kept.append(data[start:at])
             start = end
-            if name == b"eXIf":
+            if name == b"eXIf" and orientation is None:
                 orientation = orientation_of(data[at + 8 : end - 4])
         at = end
         if name == b"IEND" or at >= len(data):
             kept.append(data[start:at])
-            return PictureFile(b"".join(kept), orientation)
+            return PictureFile(b"".join(kept), orientation or 1)
     raise refused("a PNG file of too many chunks", f"at most {_MOST_PARTS}")
 
 

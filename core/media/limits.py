@@ -50,15 +50,20 @@ class Clock:
         now = time.thread_time()
         self._end = min(now + _STALLED + _PER_PIXEL * pixels, self._last)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is over."""
+        return time.thread_time() > self._end
+
     def check(self) -> None:
         """Raise InvalidCall if the time is over."""
-        if time.thread_time() > self._end:
+        if self.is_over:
             found = "a file that takes too long to decode"
             raise refused(found, f"one that takes {self._seconds:g} s at most (media_seconds)")
 
 
 class TimedFile(io.BytesIO):
-    """A file in memory whose readers are stopped, by InvalidCall, when the time is over."""
+    """A file in memory that ends when the time is over."""
 
     def __init__(self, data: bytes, clock: Clock) -> None:
         super().__init__(data)
@@ -66,8 +71,7 @@ class TimedFile(io.BytesIO):
 
     def read(self, size: int | None = -1, /) -> bytes:
         """As in BytesIO."""
-        self._clock.check()
-        return super().read(size)
+        return b"" if self._clock.is_over else super().read(size)
 
 
 def refused(found: str, allowed: str) -> InvalidCall:
@@ -76,14 +80,18 @@ def refused(found: str, allowed: str) -> InvalidCall:
 
 
 @contextmanager
-def decoding(what: str) -> Iterator[None]:
-    """Whatever a decoder raises in here, for a file that is broken, becomes InvalidCall."""
+def decoding(what: str, clock: Clock) -> Iterator[None]:
+    """Whatever a decoder raises in here, for a file that is broken or took too long, becomes
+    InvalidCall."""
     try:
         yield
     except InvalidCall:
         raise
     except Exception as error:  # decoders raise errors of every kind
+        clock.check()
         text = str(error)
+        if type(error).__name__.startswith("DecompressionBomb"):  # of Pillow
+            raise refused(f"{what} of too many pixels", "fewer (media_pixels)") from error
         reason = type(error).__name__ if "<" in text or not text else text
         found = f"{what} that cannot be decoded ({reason:.80})"
         raise refused(found, "a whole file, not a damaged one") from error

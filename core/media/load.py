@@ -41,7 +41,7 @@ def load(segment: Image | Video, limits: MediaLimits) -> Media:
 
 def _picture(data: bytes, form: str | None, limits: MediaLimits) -> Media:
     if form in CLIPS:
-        raise refused(f"a picture in a {form} file", f"{_FORMATS}, or a video")
+        raise refused(f"a picture in {form} data", f"{_FORMATS}, or a video")
     if form is None:
         raise refused(_unknown(data), _FORMATS)
     return Media.of("image", picture(data, form, limits, Clock(limits)))

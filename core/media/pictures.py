@@ -17,6 +17,7 @@ from .limits import Clock, MediaLimits, TimedFile, check_size, decoding, optiona
 _TURNS = {2: (0, 1), 3: (2, 0), 4: (2, 1), 5: (3, 1), 6: (3, 0), 7: (1, 1), 8: (1, 0)}
 _WHITE = (255, 255, 255)
 _MOST_FRAMES = 1 << 16  # of an animation
+_DECODED = 4  # times `media_pixels`: the frames before the last that is wanted are decoded, too
 _LEAST_DELAY, _USUAL_DELAY = 20, 100  # milliseconds: browsers show shorter ones as the usual one
 
 
@@ -24,7 +25,7 @@ def picture(data: bytes, form: str, limits: MediaLimits, clock: Clock) -> Frames
     """[1, height, width, 3] the picture, or the first frame of an animation. form: of PICTURES.
     Raises InvalidCall."""
     image, orientation = _opened(data, form, limits, clock, frames=False)
-    with decoding(f"a {form} file"):
+    with decoding(f"{form} data", clock):
         clock.grant(image.width * image.height)
         return _turned(rgb(image), orientation)[None]
 
@@ -35,15 +36,11 @@ def animation(
     """[frames, height, width, 3] at most `num` frames, evenly spaced, and when each is shown, in
     seconds. A picture that does not move is one frame. Raises InvalidCall."""
     image, orientation = _opened(data, form, limits, clock, frames=form in ANIMATIONS)
-    with decoding(f"a {form} file"):
-        total = getattr(image, "n_frames", 1) if form in ANIMATIONS else 1
-        if total > _MOST_FRAMES:
-            raise refused(f"an animation of {total} frames", f"at most {_MOST_FRAMES}")
-        wanted = spaced(total, num)
-        check_size(image.width, image.height, limits, len(wanted))
-        found: list[Frames] = []
-        seconds: list[float] = []
-        elapsed = 0
+    found: list[Frames] = []
+    seconds: list[float] = []
+    elapsed = 0
+    with decoding(f"{form} data", clock):
+        wanted = _wanted(image, form, num, limits)
         for index in range(wanted[-1] + 1):
             clock.check()
             image.seek(index)
@@ -57,6 +54,20 @@ def animation(
             delay = image.info.get("duration", 0)
             elapsed += delay if delay >= _LEAST_DELAY else _USUAL_DELAY
         return stacked(found), tuple(seconds)
+
+
+def _wanted(image: Any, form: str, num: int, limits: MediaLimits) -> list[int]:
+    """Which frames are taken. Raises InvalidCall where too many would be decoded."""
+    total = getattr(image, "n_frames", 1) if form in ANIMATIONS else 1
+    if not 1 <= total <= _MOST_FRAMES:
+        raise refused(f"an animation of {total} frames", f"1 to {_MOST_FRAMES}")
+    wanted = spaced(total, num)
+    check_size(image.width, image.height, limits, len(wanted))
+    num_decoded, most = wanted[-1] + 1, _DECODED * limits.pixels
+    if num_decoded * image.width * image.height > most:
+        text = f"{num_decoded} frames of {image.width} x {image.height} pixels to decode"
+        raise refused(text, f"at most {most} pixels, {_DECODED} times media_pixels")
+    return wanted
 
 
 def rgb(image: Any) -> Frames:
@@ -74,7 +85,7 @@ def rgb(image: Any) -> Frames:
         base = Image.new("RGB", image.size, _WHITE)
         base.paste(image, mask=image.getchannel("A"))
         image = base
-    return np.array(image if image.mode == "RGB" else image.convert("RGB"), np.uint8)
+    return np.asarray(image if image.mode == "RGB" else image.convert("RGB"), np.uint8)
 
 
 def stacked(frames: list[Frames]) -> Frames:
@@ -102,7 +113,7 @@ def _opened(
     pil = optional("PIL.Image", "a picture", "images")
     optional(f"PIL.{_PLUGINS.get(form, form.title())}ImagePlugin", "a picture", "images")
     file = pixels_only(data, form, limits, frames=frames)
-    with decoding(f"a {form} file"):
+    with decoding(f"{form} data", clock):
         image = pil.open(TimedFile(file.data, clock), formats=(form,))
         check_size(image.width, image.height, limits)
     exif = image.info.get("exif", b"") if form == "WEBP" else b""
