@@ -117,7 +117,10 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/": (*BASE, "core/model/hub/", "adapters/hints/", "adapters/common/"),
     "adapters/native/language/": (*BASE, "adapters/", "adapters/common/"),
     "adapters/native/interpreter/": (*BASE, "adapters/native/language/"),
-    "adapters/native/": (*BASE, "adapters/", "adapters/common/", "adapters/native/*"),
+    "adapters/native/": (
+        *(*BASE, "core/media/", "adapters/", "adapters/common/"),
+        "adapters/native/*",
+    ),
     "adapters/sglang/": (*BASE, "adapters/", "adapters/native/*"),
     "adapters/dspy/patterns/": ("core/api/", *SCHEMAS),
     "adapters/dspy/hints/": (*BASE, "adapters/hints/", "adapters/dspy/patterns/"),

@@ -155,15 +155,15 @@ _PNGS: dict[str, tuple[str, Callable[[], bytes]]] = {
         REFUSED,
         lambda: png(head=header(20_000, 20_000), pixels=zeros(64 << 20)),
     ),
-    "PNG of few pixels, in IDAT of 256 MB": (READ, lambda: png(pixels=zeros(256 << 20))),
-    "PNG with text of 256 MB": (READ, lambda: png(chunk(b"zTXt", b"a\0\0" + zeros(256 << 20)))),
-    "PNG with translated text of 256 MB": (
+    "PNG of few pixels, in IDAT of 64 MB": (READ, lambda: png(pixels=zeros(64 << 20))),
+    "PNG with text of 64 MB": (READ, lambda: png(chunk(b"zTXt", b"a\0\0" + zeros(64 << 20)))),
+    "PNG with translated text of 64 MB": (
         READ,
-        lambda: png(chunk(b"iTXt", b"a\0\1\0\0\0" + zeros(256 << 20))),
+        lambda: png(chunk(b"iTXt", b"a\0\1\0\0\0" + zeros(64 << 20))),
     ),
-    "PNG with a profile of 256 MB": (
+    "PNG with a profile of 64 MB": (
         READ,
-        lambda: png(chunk(b"iCCP", b"a\0\0" + zeros(256 << 20))),
+        lambda: png(chunk(b"iCCP", b"a\0\0" + zeros(64 << 20))),
     ),
     "PNG with tags that overlap": (READ, lambda: png(chunk(b"eXIf", exif(60_000, 1 << 20)))),
     "PNG of 100,000 chunks": (REFUSED, lambda: png(*[chunk(b"tEXt", b"a\0b")] * 100_000)),
@@ -274,9 +274,9 @@ _TIFFS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "TIFF with tags that overlap": (READ, lambda: _overlaps()),
     "TIFF of an unknown compression": (REFUSED, lambda: tiff({259: (3, 1, 34_712)})),
     "TIFF of Deflate that is none": (REFUSED, lambda: tiff({259: (3, 1, 8)})),
-    "TIFF with a strip of 256 MB": (
+    "TIFF with a strip of 64 MB": (
         EITHER,
-        lambda: tiff({259: (3, 1, 8), 279: (4, 1, 300_000)}, zeros(256 << 20)),
+        lambda: tiff({259: (3, 1, 8), 279: (4, 1, 300_000)}, zeros(64 << 20)),
     ),
     "TIFF of 65,535 channels": (REFUSED, lambda: tiff({277: (3, 1, 65_535)})),
     "TIFF whose strip is elsewhere": (REFUSED, lambda: tiff({273: (4, 1, 2**31)})),
