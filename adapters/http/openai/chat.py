@@ -83,15 +83,15 @@ def chat_work(
     toolbox: Toolbox,
     form: ToolFormat,
     media: MediaParts,
-    places: Sequence[str] = (),
+    fields: Sequence[str] = (),
 ) -> Work:
-    """The one call of a chat request. media, places: as `chat_of` has them. Raises InvalidCall."""
+    """The one call of a chat request. media, fields: as `chat_of` has them. Raises InvalidCall."""
     limit_field = "max_tokens" if request.max_completion_tokens is None else "max_completion_tokens"
     limit: int | None = getattr(request, limit_field)
     num_top = (request.top_logprobs or 0) if has_logprobs(request) else None
     sampling = sampling_of(request, runtime.limits, limit, num_top, "top_logprobs")
     is_open, tools = bool(request.continue_final_message), toolbox.tools
-    chat = chat_of(request.messages, tools, form, open_last=is_open, media=media, places=places)
+    chat = chat_of(request.messages, tools, form, open_last=is_open, media=media, fields=fields)
     call = call_of(request, chat, sampling, toolbox.requested)
     names = names_of(
         toolbox.requested, prompt="messages", max_tokens=limit_field, logprobs="top_logprobs"

@@ -27,15 +27,15 @@ def chat_of(
     *,
     open_last: bool = False,
     media: MediaParts = NO_MEDIA,
-    places: Sequence[str] = (),
+    fields: Sequence[str] = (),
 ) -> Chat:
     """The chat of a request. tools: those that the template shows. form: how this model writes tool
-    calls. media: how pictures are read. places: fields of the messages' contents, where they are
+    calls. media: how pictures are read. fields: of the messages' contents, where they are
     not in `messages`. Raises InvalidCall."""
     if not messages:
         raise InvalidCall("messages", [], "at least one message")
-    places = places or [f"messages[{index}].content" for index in range(len(messages))]
-    pairs = zip(messages, places, strict=True)
+    fields = fields or [f"messages[{index}].content" for index in range(len(messages))]
+    pairs = zip(messages, fields, strict=True)
     turns = tuple(_read_message(message, field, form, media) for message, field in pairs)
     return Chat(turns, open_last, tuple(map(_shown, tools)))
 

@@ -69,9 +69,9 @@ def _prepared(
     runtime: Runtime, request: ResponsesRequest, form: ToolFormat, media: MediaParts
 ) -> tuple[Toolbox, Work]:
     """The request's tools and its call."""
-    chat, places = chat_request_of(request)
+    chat, fields = chat_request_of(request)
     toolbox = toolbox_of(chat, form, runtime.limits, within="")
-    return toolbox, chat_work(runtime, chat, toolbox, form, media, places)
+    return toolbox, chat_work(runtime, chat, toolbox, form, media, fields)
 
 
 @dataclass(slots=True)

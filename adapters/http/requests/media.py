@@ -130,7 +130,7 @@ async def _with_fetched(runtime: Runtime, named: list[_Named]) -> MediaParts:
             task.cancel()
 
 
-def placed(text: str, media: Sequence[Image | Video], field: str) -> tuple[Segment, ...]:
+def interleaved(text: str, media: Sequence[Image | Video], field: str) -> tuple[Segment, ...]:
     """A text with each picture or clip where it has one of MARKERS, or all before a text that has
     none. Raises InvalidCall(field) for another number of them than of markers, or another order."""
     pieces = _MARKER.split(text)

@@ -31,7 +31,7 @@ from ....core.api.protocol import (
     UnsupportedCall,
     Video,
 )
-from ..requests.media import NO_MEDIA, MediaParts, placed
+from ..requests.media import NO_MEDIA, MediaParts, interleaved
 from ..requests.reading import sampled, separated
 from ..requests.unknown import check_num_compared, check_spelling, no_field
 from ..requests.work import Work
@@ -100,10 +100,10 @@ class PromptRequest:
         return output
 
     def with_media(self) -> tuple[Segment, ...]:
-        """The prompt with its pictures and clips, as `placed`. Raises InvalidCall."""
+        """The prompt with its pictures and clips, as `interleaved`. Raises InvalidCall."""
         if not isinstance(self.prompt, str):
             raise UnsupportedCall("input_ids", Shown("ids beside pictures"), "text with them")
-        return placed(self.prompt, self.media, "image_data")
+        return interleaved(self.prompt, self.media, "image_data")
 
 
 def submit(runtime: Runtime, prompt_requests: Sequence[PromptRequest]) -> list[Reply]:
