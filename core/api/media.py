@@ -40,7 +40,8 @@ class Media:
         """Name these frames by their digest."""
         frames = np.ascontiguousarray(frames)
         head = f"{kind} {frames.shape} {seconds}".encode()
-        return cls(kind, frames, blake2b(head + b"\0" + frames.tobytes(), digest_size=32).digest())
+        digest = blake2b(head + b"\0" + frames.tobytes(), digest_size=32).digest()
+        return cls(kind, frames, digest, seconds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
