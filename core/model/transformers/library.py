@@ -104,7 +104,10 @@ def class_of(keys: Keys) -> Any:
             f"attention, as in {', '.join(FAMILIES)}"
         )
     if name not in known.values() and name not in FAMILIES:
-        allowed = f"a decoder of text that transformers {library.__version__} knows"
+        allowed = (
+            f"a decoder of text that transformers {library.__version__} knows, or one of "
+            f"{', '.join(FAMILIES)}"
+        )
         raise keys.refuse("architectures", allowed)
     return getattr(library, name)
 

@@ -23,6 +23,7 @@ from ..keys import Keys
 from ..pool import KVPool
 from ..sizes import Sizes
 from ..vision import load as load_processor
+from ..vision.families import LOOKING_AHEAD
 from ..weights import opened, weight_files
 from .attention import NAME, TRIAL, attend_paged, handling_attention
 from .cached import CachedModel, cached_layers_of
@@ -70,6 +71,8 @@ class HubConfig(Sizes):
             return "transformers' model code and attention (slower) on forkroot's paged KV"
         text = "transformers' model code on forkroot's paged KV"
         takes = " and ".join(f"{kind}s" for kind in self.kinds)
+        if self.architecture in LOOKING_AHEAD:
+            return f"{text}, without images (their tokens see those after them)"
         return f"{text}, with {takes} by its own tower" if takes else text
 
     def num_parameters(self) -> int:
