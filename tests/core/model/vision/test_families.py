@@ -78,7 +78,7 @@ def logits(family: Family, prompt: Prompt, chunk: int) -> torch.Tensor:
         encodes = {} if start else {"encodes": prompt.encodes}
         batch = with_media(placement.batch({0: count}), [prompt], **encodes)
         with torch.inference_mode():
-            store.encode(batch)
+            store.encode(batch, 1000)
             everything = np.arange(count, dtype=np.int32)
             arguments = machine.model.windows, machine.attention, machine.model.device
             features = store.of(batch.media)
