@@ -20,6 +20,7 @@ from ..config import read_architecture
 from ..hub.files import some
 from ..keys import Keys
 from ..sizes import DTYPE_BYTES
+from ..vision.families import FAMILIES, LOOKING_AHEAD
 from .attention import NAME, TRIAL, attention_forward
 from .trial import trial_mask
 
@@ -97,8 +98,16 @@ def class_of(keys: Keys) -> Any:
     """The class that a checkpoint names. Raises InvalidModel where that is not a decoder."""
     library, name = _transformers(), read_architecture(keys)
     known = library.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    if name not in known.values():
-        allowed = f"a decoder of text that transformers {library.__version__} knows"
+    if name in LOOKING_AHEAD and name not in known.values():
+        raise InvalidModel(
+            f"{keys.path}: tokens of a picture see those after them in {name}; expected causal "
+            f"attention, as in {', '.join(FAMILIES)}"
+        )
+    if name not in known.values() and name not in FAMILIES:
+        allowed = (
+            f"a decoder of text that transformers {library.__version__} knows, or one of "
+            f"{', '.join(FAMILIES)}"
+        )
         raise keys.refuse("architectures", allowed)
     return getattr(library, name)
 
@@ -126,20 +135,44 @@ def build(kind: Any, config: Any, attention: str) -> Any:
     """A model without data to be tried, in bfloat16: some grouped products know no other type."""
     try:
         with torch.device("meta"):
-            whole = kind._from_config(config, attn_implementation=attention, dtype=torch.bfloat16)
+            given = attention_of(config, attention)
+            whole = kind._from_config(config, attn_implementation=given, dtype=torch.bfloat16)
     except Exception as error:  # foreign code may raise anything
         raise InvalidModel(f"{kind.__name__} cannot be built: {error}") from error
     return _for_inference(whole)
 
 
-def load_weights(kind: Any, config: Any, folder: Path, dtype: torch.dtype, attention: str) -> Any:
-    """A model with the weights of a folder. Raises InvalidModel for names or shapes that differ."""
+def without_layers(config: Any) -> Any:
+    """A configuration with no layer of text, of which nothing is read but embeddings and head."""
+    text = config.get_text_config()
+    text.num_hidden_layers = 0
+    if getattr(text, "layer_types", None):
+        text.layer_types = []
+    return config
+
+
+def text_config_of(config: Any) -> dict[str, Any]:
+    """The text part of a configuration, with every default, as a decoder's config.json has it."""
+    tied = {"tie_word_embeddings": config.tie_word_embeddings}
+    return {**config.get_text_config().to_dict(), **tied}
+
+
+def load_weights(
+    kind: Any,
+    config: Any,
+    folder: Path,
+    dtype: torch.dtype,
+    attention: str,
+    ignored: str | None = None,
+) -> Any:
+    """A model with the weights of a folder. ignored: names that begin so are not needed. Raises
+    InvalidModel for names or shapes that differ."""
     try:
         whole, info = kind.from_pretrained(
             folder,
             config=config,
             dtype=dtype,
-            attn_implementation=attention,
+            attn_implementation=attention_of(config, attention),
             use_safetensors=True,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # they are distinguished below
@@ -154,12 +187,24 @@ def load_weights(kind: Any, config: Any, folder: Path, dtype: torch.dtype, atten
     faults = {
         "holds": others,
         "lacks the tensors": info["missing_keys"],
-        "holds tensors that the model has no use for:": info["unexpected_keys"],
+        "holds tensors that the model has no use for:": [
+            name
+            for name in info["unexpected_keys"]
+            if ignored is None or not name.startswith(ignored)
+        ],
     }
     for fault, names in faults.items():
         if names:
             raise InvalidModel(f"{folder} {fault} {some(names)}")
     return _for_inference(whole)
+
+
+def attention_of(config: Any, attention: str) -> Any:
+    """An attention for a model's text alone: towers keep that of torch."""
+    if config.get_text_config() is config:
+        return attention
+    towers = dict.fromkeys((name for name in config.sub_configs if name != "text_config"), "sdpa")
+    return {**towers, "text_config": attention}
 
 
 def _for_inference(whole: Any) -> Any:

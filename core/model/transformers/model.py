@@ -15,12 +15,15 @@ import torch
 from torch import Tensor
 
 from ....kernels.interface import Attention
+from ...api.media import Kind
 from ...api.protocol import InvalidModel
 from ..config import ASSUMED_LEN, check_special_tokens, read_special_tokens
 from ..inputs import Inputs
 from ..keys import Keys
 from ..pool import KVPool
 from ..sizes import Sizes
+from ..vision import load as load_processor
+from ..vision.families import LOOKING_AHEAD
 from ..weights import opened, weight_files
 from .attention import NAME, TRIAL, attend_paged, handling_attention
 from .cached import CachedModel, cached_layers_of
@@ -37,8 +40,11 @@ from .library import (
     settle_rope,
     stated_context_len,
     stored_dtype,
+    without_layers,
 )
+from .picture_proof import prove_pictures, prove_tower
 from .proof import prove
+from .towers import tower_of
 from .trial import Layers, NotCausal, layers_of
 
 
@@ -48,6 +54,7 @@ class HubConfig(Sizes):
 
     windows: of each layer, as in `ModelConfig`.
     intercepts_sdpa: its code calls torch's attention function, see `attention`.
+    kinds: of pictures that it takes.
     cached_layers: the layers that cache, where the attention is the model's own; else ().
     """
 
@@ -55,13 +62,18 @@ class HubConfig(Sizes):
     windows: tuple[int | None, ...]
     intercepts_sdpa: bool = False
     cached_layers: tuple[int, ...] = ()
+    kinds: tuple[Kind, ...] = ()
 
     @property
     def path(self) -> str:
         """As `Sizes.path`."""
         if self.cached_layers:
             return "transformers' model code and attention (slower) on forkroot's paged KV"
-        return "transformers' model code on forkroot's paged KV"
+        text = "transformers' model code on forkroot's paged KV"
+        takes = " and ".join(f"{kind}s" for kind in self.kinds)
+        if self.architecture in LOOKING_AHEAD:
+            return f"{text}, without images (their tokens see those after them)"
+        return f"{text}, with {takes} by its own tower" if takes else text
 
     def num_parameters(self) -> int:
         """As `Sizes.num_parameters`."""
@@ -76,6 +88,7 @@ class HubModel(DecoderModel):
         self.config = config
         self.windows = tuple(dict.fromkeys(config.windows))
         self._window_indices = tuple(self.windows.index(window) for window in config.windows)
+        self.tower: Any = tower_of(decoder.whole) if config.kinds else None
         self._mask = torch.zeros(1, 1, 1, 1, dtype=decoder.dtype, device=self.device)
 
     def hidden(self, inputs: Inputs, pool: KVPool, attention: Attention) -> Tensor:
@@ -84,7 +97,8 @@ class HubModel(DecoderModel):
         handler = partial(attend_paged, inputs, pool, attention, self._window_indices)
         with handling_attention(handler, intercepts_sdpa):
             mask = self._mask if intercepts_sdpa else None
-            states = self._decoder.states(inputs.ids[None], inputs.positions[None], mask)
+            positions = inputs.positions[None] if inputs.parts is None else inputs.parts[:, None]
+            states = self._decoder.states(inputs.ids[None], positions, mask, inputs.spliced)
         return states if inputs.wanted is None else states.index_select(0, inputs.wanted)
 
 
@@ -99,6 +113,12 @@ def describe(folder: str | Path) -> HubConfig:
     with quiet():
         decoder, layers, intercepts_sdpa, cached = _trial(kind, config)
     bos_id, ends = read_special_tokens(keys)
+    if bos_id is None and "text_config" in keys.values:
+        bos_id = read_special_tokens(keys.section("text_config"))[0]
+    processor = load_processor(folder)
+    if processor is not None and cached:
+        own = "has an attention of its own; expected none beside a tower"
+        raise InvalidModel(f"{decoder.name} {own}")
     sizes = HubConfig(
         architecture=decoder.name,
         vocabulary_size=layers.vocabulary_size,
@@ -114,6 +134,7 @@ def describe(folder: str | Path) -> HubConfig:
         windows=layers.windows,
         intercepts_sdpa=intercepts_sdpa,
         cached_layers=cached,
+        kinds=() if processor is None else tuple(sorted(processor.kinds)),
     )
     check_special_tokens(keys, sizes)
     return sizes
@@ -156,8 +177,27 @@ def load(
         if sizes.cached_layers:
             return _verified(CachedModel(decoder, sizes, sizes.cached_layers), decoder, own)
         model = HubModel(decoder, sizes)
-        prove(model, decoder, "sdpa" if sizes.intercepts_sdpa else "eager")
+        shown = "sdpa" if sizes.intercepts_sdpa else "eager"
+        prove(model, decoder, shown)
+        if model.tower is not None:
+            prove_pictures(model, decoder, shown, load_processor(folder))
     return model
+
+
+def load_tower(folder: str | Path, dtype: torch.dtype, device: torch.device) -> Any:
+    """The tower of a checkpoint alone, as `Tower`, proved on a picture and a clip. Raises
+    InvalidModel."""
+    keys = Keys.read(Path(folder) / "config.json")
+    config, kind = without_layers(read_config(keys)), class_of(keys)
+    processor = load_processor(folder)
+    assert processor is not None
+    with quiet():
+        layers = "model.language_model.layers."
+        whole = load_weights(kind, config, Path(folder), dtype, "sdpa", ignored=layers).to(device)
+        whole.model.language_model = torch.nn.Identity()  # our code has its own
+        tower = tower_of(whole)
+        prove_tower(tower, whole, processor)
+    return tower
 
 
 def _verified(model: CachedModel, decoder: Decoder, attention: str) -> CachedModel:

@@ -1,0 +1,20 @@
+"""What a model makes of pictures and clips: how they stand in prompts, and the tower's input.
+
+Entry: `load`, from a checkpoint folder to its processor.
+May import `core.api`, `core.common`, `core.model` and `core.model.hub`; loads no torch.
+Never knows towers, batches or prompts.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...api.media import MediaProcessor
+
+
+def load(folder: str | Path) -> MediaProcessor | None:
+    """The processor of a checkpoint; None for models that take text alone. Raises InvalidModel for
+    settings that are not supported."""
+    from .families import processor_of
+
+    return processor_of(folder)
