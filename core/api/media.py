@@ -45,19 +45,20 @@ class Media:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """How one picture or clip stands in a model's prompt. Depends on its kind and size, not on its
-    pixels.
+    """How one picture or clip stands in a model's prompt. Depends on its kind, size and times, not
+    on its pixels.
 
     ids: [n] what replaces the model's one placeholder: token ids, and FEATURE where a feature of
       the tower goes.
     unit_costs: tower tokens of each unit that the tower computes apart (a tile, or a frame).
-    grids: [k, 3] frames, rows and columns of features of each part, in order, for models whose
-      rotary positions have three parts; else [0, 3].
+    positions: [3, n] rotary positions of models that have three, counted from the first id's; None:
+      positions count tokens. num_positions: the token behind it has this position, in all three.
     """
 
     ids: _Ints
     unit_costs: tuple[int, ...]
-    grids: _Ints
+    positions: _Longs | None = None
+    num_positions: int = 0
 
     @property
     def num_features(self) -> int:
@@ -109,7 +110,9 @@ class Encode:
     """Units of a picture that go through the tower before anything else of a batch is computed.
 
     units: which; parts of one picture come in order. The features are stored under its digest once
-    the last unit is done, until they are dropped.
+    the last unit is done, until they are dropped. Units that are stored already are not computed
+    again. After a batch that failed it is not known whether its units are stored: encode all units
+    of the picture again.
     """
 
     digest: bytes
