@@ -39,6 +39,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     (
         *("core/fsm/tokens/", "core/fsm/json_schema/patterns/", "kernels/cpu/attention/"),
+        *("core/engine/pictures/",),
         *("kernels/cpu/linear/", "adapters/", "adapters/http/server/"),
     ),
     (
@@ -85,7 +86,11 @@ KNOWS: dict[str, tuple[str, ...]] = {
         "core/fsm/json_schema/*",
     ),
     "core/fsm/": (*BASE, "core/fsm/*"),
-    "core/engine/": (*BASE, "core/text/", "core/radix/", "core/fsm/", "core/fsm/tokens/"),
+    "core/engine/pictures/": (*BASE, "core/text/"),
+    "core/engine/": (
+        *(*BASE, "core/text/", "core/radix/", "core/fsm/", "core/fsm/tokens/"),
+        "core/engine/pictures/",
+    ),
     "core/process/": (*BASE, "core/text/", "core/model/hub/", "core/fsm/*"),
     "core/model/hub/": BASE,
     "core/model/": (*BASE, "core/model/hub/", "kernels/*"),

@@ -93,7 +93,8 @@ class ChatTemplate:
             contents[-1] = _closed(contents[-1], end)
         roles = [_without_markers(m.role) for m in messages]
         plain_messages = [
-            {"role": role, "content": content} for role, content in zip(roles, contents, strict=True)
+            {"role": role, "content": content}
+            for role, content in zip(roles, contents, strict=True)
         ]
         text, found, _ = self._render(plain_messages, chat.tools, add_opening).partition(end)
         pieces = _PLACEHOLDER.split(text)
@@ -174,8 +175,9 @@ def _closed(content: _Content, end: str) -> _Content:
     """A content with a mark at the end of its last text."""
     if isinstance(content, str):
         return content + end
-    last = content[-1] if content and content[-1]["type"] == "text" else {"type": "text", "text": ""}
-    return [*(part for part in content if part is not last), last | {"text": last["text"] + end}]
+    if content and content[-1]["type"] == "text":
+        return [*content[:-1], {"type": "text", "text": content[-1]["text"] + end}]
+    return [*content, {"type": "text", "text": end}]
 
 
 def _special_names(settings: dict[str, Any]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from ..api.media import Kind, MediaProcessor
@@ -15,7 +16,8 @@ from ..api.protocol import Image, InvalidCall, Segment, Shown, UnsupportedCall, 
 Picture: TypeAlias = Image | Video
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Place:
     """Where a picture stands. index: of its placeholder among a prompt's ids."""
 
     index: int
@@ -73,9 +75,7 @@ class Placeholders:
             return []
         return [(start + i, token) for i, token in enumerate(ids) if token in self.tokens]
 
-    def match(
-        self, found: Sequence[tuple[int, int]], pictures: Sequence[Picture]
-    ) -> list[Place]:
+    def match(self, found: Sequence[tuple[int, int]], pictures: Sequence[Picture]) -> list[Place]:
         """The place of each picture, given the placeholders that a template wrote for all. Raises
         InvalidCall where these are not as many as the pictures."""
         waiting: dict[int, list[Picture]] = {}

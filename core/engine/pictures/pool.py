@@ -3,7 +3,8 @@
 A picture is decoded once for all calls that show it at the same time, and kept for a while; so are
 its layout and its keys, which prompts are made of. What the tower takes (`Picture.pixels`) is made
 later, only where features are to be computed. Nothing is shared between tenants or namespaces: how
-long a picture takes does not tell whether others have shown it. Knows nothing of batches.
+long a picture takes does not tell whether others have shown it. Features and their keys are named
+by namespace, as the radix tree is. Knows nothing of batches.
 """
 
 from __future__ import annotations
@@ -13,61 +14,39 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ..api.batch import Ints
-from ..api.media import FEATURE, Layout, Media, MediaProcessor, Pixels, media_keys
-from ..api.protocol import Call, CallTooLarge, ForkrootError, Image, Shown, Video
-from ..common.fair_executor import FairExecutor, Task
+from ...api.media import FEATURE, Media, MediaProcessor, media_keys
+from ...api.protocol import Call, CallTooLarge, Shown, Video
+from ...common.fair_executor import FairExecutor, Task
+from .prompt import Picture, Source
 
-Source: TypeAlias = Image | Video
 _THREADS = max(1, min(4, (os.cpu_count() or 1) - 1))
 _DECODED_BYTES = 256 << 20
-_Key: TypeAlias = tuple[str, bytes]  # whose it is, and the digest of its encoded bytes
-
-
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class Picture:
-    """A picture or clip as all calls of one tenant and namespace show it.
-
-    key: names its features; those of other tenants and namespaces have other names.
-    ids: [n] what stands for it in a prompt: token ids, and keys where features go.
-    pixels: the tower's input, while it is wanted. is_requested: it is being made.
-    error: for which there is none.
-    """
-
-    key: bytes
-    layout: Layout
-    ids: Ints
-    source: Source
-    tenant: str
-    weight: float
-    pixels: Pixels | None = None
-    is_requested: bool = False
-    error: Exception | None = None
+_Key: TypeAlias = tuple[str, bytes]  # whose it is, and a digest
 
 
 class PictureRequest:
-    """The pictures of one call, which waits for them."""
+    """The pictures of one call, which waits for them. futures: one for each, in order. tasks: in
+    which they are decoded. has_left: whether the call has gone."""
 
     def __init__(self, count: int) -> None:
-        self._futures: list[Future[Picture]] = [Future() for _ in range(count)]
-        self._tasks: list[Task] = []
+        self.futures: list[Future[Picture]] = [Future() for _ in range(count)]
+        self.tasks: list[Task] = []
         self.has_left = False
 
     @property
     def is_done(self) -> bool:
         """Whether `result` does not wait."""
-        return all(future.done() for future in self._futures)
+        return all(future.done() for future in self.futures)
 
     def when_done(self, action: Callable[[], object]) -> None:
         """Call this once all are decoded, or refused: in a thread of the pool, or now."""
-        left = [len(self._futures)]
+        left = [len(self.futures)]
         lock = threading.Lock()
 
         def count(_: object) -> None:
@@ -77,17 +56,17 @@ class PictureRequest:
             if is_last:
                 action()
 
-        for future in self._futures:
+        for future in self.futures:
             future.add_done_callback(count)
 
     def result(self) -> list[Picture]:
         """The pictures, in the order of their places. Raises the error of one that is refused."""
-        return [future.result() for future in self._futures]
+        return [future.result() for future in self.futures]
 
     def leave(self) -> None:
         """The caller waits no more."""
         self.has_left = True
-        for task in self._tasks:
+        for task in self.tasks:
             task.cancel()
 
 
@@ -115,20 +94,20 @@ class PicturePool:
         self._executor = FairExecutor(_THREADS, "forkroot-picture", max(1, _THREADS - 1))
         self._lock = threading.Lock()
         self._decoded: OrderedDict[_Key, Future[Media]] = OrderedDict()
-        self._pictures: WeakValueDictionary[bytes, Picture] = WeakValueDictionary()
+        self._pictures: WeakValueDictionary[_Key, Picture] = WeakValueDictionary()
         self.num_decoded = 0
         self.num_shared = 0
 
     def request(self, call: Call, sources: Sequence[Source]) -> PictureRequest:
         """Decode the pictures of a call, in turn with those of other tenants."""
         request = PictureRequest(len(sources))
-        for source, future in zip(sources, request._futures, strict=True):
+        for source, future in zip(sources, request.futures, strict=True):
 
             def decode(source: Source = source, future: Future[Picture] = future) -> None:
                 if not request.has_left:
                     self._decode(call, source, future)
 
-            request._tasks.append(self._executor.submit(call.owner, call.weight, decode))
+            request.tasks.append(self._executor.submit(call.owner, call.weight, decode))
         return request
 
     def prepare(self, picture: Picture) -> None:
@@ -140,14 +119,14 @@ class PicturePool:
         def make() -> None:
             try:
                 digest = _digest(picture.source)
-                media = self._media((picture.tenant, digest), picture.source).result()
+                media = self._media((picture.space, digest), picture.source).result()
                 picture.pixels = self._processor.pixels(media)
             except Exception as error:
                 picture.error = error
             picture.is_requested = False
             self._wake()
 
-        self._executor.submit(picture.tenant, picture.weight, make)
+        self._executor.submit(picture.owner, picture.weight, make)
 
     def close(self) -> None:
         """End the threads."""
@@ -206,11 +185,11 @@ class PicturePool:
             del self._decoded[key]
 
     def _picture(self, call: Call, source: Source, media: Media) -> Picture:
-        space = _space(call)
-        processor = self._processor
-        key = blake2b(space.encode() + b"\0" + media.digest, digest_size=32).digest()
+        space, processor = _space(call), self._processor
+        named = call.namespace.encode() + b"\0" + media.digest
+        key = blake2b(named, digest_size=32).digest()
         with self._lock:
-            found = self._pictures.get(key)
+            found = self._pictures.get((space, key))
         if found is not None:
             return found
         layout = processor.layout(media)
@@ -219,11 +198,10 @@ class PicturePool:
             allowed = f"at most {self._most_features} features (feature_slots)"
             raise CallTooLarge("prompt", Shown(f"{media.kind} of {count} features"), allowed)
         ids = layout.ids.astype(np.int32)
-        keys = media_keys(media.digest, processor.settings, count, self._vocabulary_size)
-        ids[ids == FEATURE] = keys
-        picture = Picture(key, layout, ids, source, space, call.weight)
+        ids[ids == FEATURE] = media_keys(key, processor.settings, count, self._vocabulary_size)
+        picture = Picture(key, layout, ids, source, space, call.owner, call.weight)
         with self._lock:
-            return self._pictures.setdefault(key, picture)
+            return self._pictures.setdefault((space, key), picture)
 
 
 def _space(call: Call) -> str:
