@@ -28,7 +28,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("core/common/", "kernels/", "kernels/cpu/jit/"),
     ("core/api/", "kernels/cpu/", "kernels/cpu/sampling/", "kernels/gpu/"),
     (
-        *("core/text/", "core/radix/", "core/fsm/regex/", "core/model/hub/"),
+        *("core/text/", "core/media/", "core/radix/", "core/fsm/regex/", "core/model/hub/"),
         *("kernels/cpu/loops/", "kernels/gpu/attention/"),
         *(
             "adapters/hints/",
@@ -76,6 +76,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "core/common/": (),
     "core/api/": ("core/common/",),
     "core/text/": ("core/api/",),
+    "core/media/": BASE,
     "core/radix/": ("core/api/",),
     "core/fsm/regex/": ("core/api/",),
     "core/fsm/tokens/": ("core/api/", "core/fsm/regex/"),
@@ -121,7 +122,10 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/": (*BASE, "core/model/hub/", "adapters/hints/", "adapters/common/"),
     "adapters/native/language/": (*BASE, "adapters/", "adapters/common/"),
     "adapters/native/interpreter/": (*BASE, "adapters/native/language/"),
-    "adapters/native/": (*BASE, "adapters/", "adapters/common/", "adapters/native/*"),
+    "adapters/native/": (
+        *(*BASE, "core/media/", "adapters/", "adapters/common/"),
+        "adapters/native/*",
+    ),
     "adapters/sglang/": (*BASE, "adapters/", "adapters/native/*"),
     "adapters/dspy/patterns/": ("core/api/", *SCHEMAS),
     "adapters/dspy/hints/": (*BASE, "adapters/hints/", "adapters/dspy/patterns/"),

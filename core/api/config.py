@@ -104,6 +104,10 @@ class EngineConfig:
     hold_min: minimum number of shared tokens for which a call waits while another call computes
       them.
     seed: the seed from which calls without a seed derive theirs.
+    media_bytes: maximum encoded bytes of a picture or clip.
+    media_pixels: maximum pixels of a picture, or of all frames taken from a clip together.
+    media_frames: maximum frames taken from a clip.
+    media_seconds: processor seconds that decoding a picture or clip may take.
     """
 
     dtype: str = "auto"
@@ -137,6 +141,10 @@ class EngineConfig:
     hold_min: int = 8
     plain_content: bool = False
     seed: int = 0
+    media_bytes: int = 64 << 20
+    media_pixels: int = 64 << 20
+    media_frames: int = 128
+    media_seconds: float = 5.0
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> EngineConfig:
@@ -282,6 +290,8 @@ _RULES: dict[str, _Rule] = {
     "hold_min": _integer(1),
     "exact_nodes": _integer(1),
     "seed": _integer(0, 2**63 - 1, "2**63-1"),
+    **dict.fromkeys(("media_bytes", "media_pixels", "media_frames"), _integer(1)),
+    "media_seconds": ("a finite number of seconds > 0", lambda v: _is_duration(v, math.inf)),
     "host_file": ("the name of a new file, or None", lambda v: isinstance(v, str | None)),
     "device": (
         "the name of a device, such as cpu or cuda:0",

@@ -40,7 +40,9 @@ class Media:
         """Name these frames by their digest."""
         frames = np.ascontiguousarray(frames)
         head = f"{kind} {frames.shape} {seconds}".encode()
-        return cls(kind, frames, blake2b(head + b"\0" + frames.tobytes(), digest_size=32).digest())
+        hashed = blake2b(head + b"\0", digest_size=32)
+        hashed.update(frames.data)
+        return cls(kind, frames, hashed.digest(), seconds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
