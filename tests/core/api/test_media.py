@@ -21,6 +21,7 @@ def test_equal_pictures_have_equal_digests_and_others_do_not() -> None:
         Media.of("video", frames(3, 2), (0.0, 2.0)),
     ]
     assert first.digest == same.digest
+    assert others[-1].seconds == (0.0, 2.0)
     assert len({first.digest, *(it.digest for it in others)}) == 6
 
 
