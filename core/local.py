@@ -97,14 +97,10 @@ class LocalBackend(ProcessLocal):
             *(config.constraint, self._compile_queue),
         )
         self._compiling = constraints.guides.seconds
-        self._features, self._pictures = _FEATURES, None
-        if processor is not None and load is not None:
-            tokenizer.take_pictures(processor)
-            self._features |= {f"{kind}s" for kind in processor.kinds}
-            self._pictures = PicturePool(
-                *(processor, load, vocabulary_size, config.feature_slots),
-                lambda: self._inbox.post(_nothing),
-            )
+        self._pictures = self._picture_pool(processor, load, vocabulary_size)
+        self._features = _FEATURES
+        if self._pictures is not None:
+            self._features |= self._pictures.features
         self._input_processor = InputProcessor(
             tokenizer,
             config.context_len,
@@ -131,6 +127,22 @@ class LocalBackend(ProcessLocal):
         if isinstance(runner, RankedRunner):
             runner.when_gone(lambda: self._inbox.post(runner.check))  # it ends an idle engine, too
         close_at_exit(self)
+
+    def _picture_pool(
+        self,
+        processor: MediaProcessor | None,
+        load: Callable[[Source], Media] | None,
+        vocabulary_size: int,
+    ) -> PicturePool | None:
+        """Where pictures are decoded, which prompts may hold from now on; None: no processor."""
+        if processor is None or load is None:
+            return None
+        self.tokenizer.take_pictures(processor)
+        most = self.config.feature_slots
+        return PicturePool(processor, load, vocabulary_size, most, self._wake)
+
+    def _wake(self) -> None:
+        self._inbox.post(_nothing)
 
     @classmethod
     def from_folder(cls, model: str | Path = EMBEDDED, **settings: Any) -> LocalBackend:

@@ -98,6 +98,11 @@ class PicturePool:
         self.num_decoded = 0
         self.num_shared = 0
 
+    @property
+    def features(self) -> frozenset[str]:
+        """What the model takes, as in `BackendInfo`."""
+        return frozenset(f"{kind}s" for kind in self._processor.kinds)
+
     def request(self, call: Call, sources: Sequence[Source]) -> PictureRequest:
         """Decode the pictures of a call, in turn with those of other tenants."""
         request = PictureRequest(len(sources))
