@@ -74,7 +74,7 @@ class Features(Generic[R]):
         self._dropped: list[bytes] = []
         self._planned: dict[bytes, tuple[Picture, range]] = {}
         self._planned_cost = 0
-        self.is_waiting = False
+        self.is_waiting = self._is_broken = False
         self._share = FairShare()
         self._counts: dict[str, int] = {}
 
@@ -85,8 +85,9 @@ class Features(Generic[R]):
 
     @property
     def is_busy(self) -> bool:
-        """Whether the tower has something to do in the next batch, or waits for pixels."""
-        return bool(self._planned) or self.is_waiting
+        """Whether the tower has something to do in the next batch, or waits for pixels; or there
+        are none, see `take_broken`."""
+        return bool(self._planned) or self.is_waiting or self._is_broken
 
     @property
     def has_work(self) -> bool:
@@ -109,13 +110,15 @@ class Features(Generic[R]):
     def plan(self, window: int) -> None:
         """Choose what the tower computes with the next batch, for features among the next `window`
         tokens of each sequence; tenants in turn. What was planned and not taken stays."""
-        self.is_waiting = False
+        self.is_waiting = self._is_broken = False
         if not self._readers:
             return
         wanted, pinned = self._wanted(window)
         queues: dict[str, list[Picture]] = {}
         for key, picture in wanted.items():
-            if not self._is_complete(key) and picture.error is None:
+            if picture.error is not None:
+                self._is_broken = True
+            elif not self._is_complete(key):
                 queues.setdefault(picture.owner, []).append(picture)
         self._share.update({owner: some[0].weight for owner, some in queues.items()})
         while queues:

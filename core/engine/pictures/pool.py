@@ -25,7 +25,7 @@ from ...api.protocol import Call, CallTooLarge, Shown, Video
 from ...common.fair_executor import FairExecutor, Task
 from .prompt import Picture, Source
 
-_THREADS = max(1, min(4, (os.cpu_count() or 1) - 1))
+_THREADS = max(2, min(4, os.cpu_count() or 1))
 _DECODED_BYTES = 256 << 20
 _Key: TypeAlias = tuple[str, bytes]  # whose it is, and a digest
 
@@ -91,7 +91,7 @@ class PicturePool:
         self._vocabulary_size = vocabulary_size
         self._most_features = most_features
         self._wake = wake
-        self._executor = FairExecutor(_THREADS, "forkroot-picture", max(1, _THREADS - 1))
+        self._executor = FairExecutor(_THREADS, "forkroot-picture", _THREADS - 1)
         self._lock = threading.Lock()
         self._decoded: OrderedDict[_Key, Future[Media]] = OrderedDict()
         self._pictures: WeakValueDictionary[_Key, Picture] = WeakValueDictionary()
