@@ -55,6 +55,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         *("core/fsm/", "core/model/", "adapters/native/", "adapters/http/forkroot/"),
         *("adapters/dspy/hints/", "adapters/guidance/"),
     ),
+    ("core/model/vision/",),
     (
         *("core/engine/", "core/process/"),
         *("core/model/arch/", "core/model/transformers/", "core/model/sampling/"),
@@ -96,7 +97,11 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "core/model/hub/": BASE,
     "core/model/": (*BASE, "core/model/hub/", "kernels/*"),
     "core/model/arch/": ("core/api/", "core/model/", "kernels/*"),
-    "core/model/transformers/": (*BASE, "core/model/", "core/model/hub/", "kernels/*"),
+    "core/model/vision/": (*BASE, "core/model/", "core/model/hub/"),
+    "core/model/transformers/": (
+        *(*BASE, "core/model/", "core/model/hub/"),
+        *("core/model/vision/", "kernels/*"),
+    ),
     "core/model/sampling/": ("core/api/", "core/model/", "kernels/*"),
     "core/model/runner/": (*BASE, "core/model/", "core/model/sampling/", "kernels/*"),
     "core/model/checkpoint/": (*BASE, "core/model/*", "kernels/*"),
@@ -172,7 +177,10 @@ WITH_TORCH = (
     *("models/training/optimizer.py", "models/training/planting.py"),
     *("models/training/probe.py", "models/training/train.py"),
 )
-WITHOUT_TORCH = ("core/model/__init__.py", "core/model/config.py", "core/model/hub/*")
+WITHOUT_TORCH = (
+    *("core/model/__init__.py", "core/model/config.py", "core/model/hub/*"),
+    "core/model/vision/*",
+)
 
 
 class Import(NamedTuple):
