@@ -144,7 +144,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/guidance/": (*BASE, "adapters/", "adapters/common/", "adapters/guidance/*"),
     "adapters/http/wire/": BASE,
     "adapters/http/server/": ("core/api/", "adapters/common/", "adapters/http/wire/"),
-    "adapters/http/requests/": (*ROUTES, "core/common/"),
+    "adapters/http/requests/": (*ROUTES, "core/common/", "core/media/"),
     "adapters/http/openai/": (*ROUTES, "adapters/http/requests/"),
     "adapters/http/sglang/": (*ROUTES, "adapters/http/requests/"),
     "adapters/http/forkroot/": (*ROUTES, "adapters/http/requests/", "adapters/http/openai/"),
