@@ -13,7 +13,7 @@ import logging
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from .metrics import Metrics
 from .request_registry import RequestContext, RequestRegistry
 from .runtime import Limits
 from .structure import check_json, is_json
+from .turns import Turns
 from .workers import Workers
 
 _log = logging.getLogger("forkroot.http")
@@ -49,6 +50,7 @@ class AdmissionMiddleware:
     limits: Limits
     workers: Workers
     browsers: Browsers
+    turns: Turns = field(default_factory=Turns)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -64,6 +66,7 @@ class AdmissionMiddleware:
             context.client = self.keys.client(scope["path"], headers.get(b"authorization"))
             if _is_counted(scope) and context.client.tenant != "admin":
                 self.registry.rate_limits.admit(context.client.tenant)
+                await self.turns.wait(context.client.tenant)
             with self._admitted(scope, context):
                 body = await self._body(receive, headers.get(b"content-length"))
                 if body and is_json(headers.get(b"content-type", "")):
