@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,15 +20,17 @@ from .engine.pending_calls import aborted
 from .local import LocalBackend
 from .process.ipc import Connection, sendable, serve_parent
 
-_PREPARERS, _ENCODERS = 8, 2
+_PREPARERS, _ENCODERS = 4, 2
 _SHORT = 1 << 14  # characters of a prompt that is encoded between other messages
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc
 _KEPT_BYTES = 1 << 28  # bytes
+_SECONDS_OF_THREAD = 0.001  # after which another thread has its turn: the engine's waits least
 
 
 def main(fd: int) -> None:
     """Serve the parent at the other end of this socket until it goes."""
     keep_memory()
+    sys.setswitchinterval(_SECONDS_OF_THREAD)
     serve_parent(fd, _serve)
 
 
@@ -47,15 +50,15 @@ def _serve(connection: Connection) -> None:
 
 
 class RequestHandler:
-    """Handles the requests of the parent. Calls are prepared by several threads, so that one with a
-    large constraint does not delay the others; short ones without one keep their order. Long
-    prompts are encoded by threads of their own, so that no other request waits for them."""
+    """Handles the requests of the parent. Short calls are prepared between other messages, in
+    their order. Those with constraints are prepared by threads of their own, one at a time of each
+    tenant, since each competes with the engine for the interpreter lock; long prompts by others."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._backend: LocalBackend | None = None
         self._open: dict[int, Outbox] = {}
-        self._preparers = FairExecutor(_PREPARERS, "forkroot-prepare", _PREPARERS - 1)
+        self._preparers = FairExecutor(_PREPARERS, "forkroot-prepare", 1)
         self._encoders = FairExecutor(_ENCODERS, "forkroot-encode", _ENCODERS)
 
     def serve(self) -> None:

@@ -32,6 +32,7 @@ from .server.settings import Settings
 
 _SECONDS_BETWEEN_LOOKS = 0.5
 _SECONDS_TO_REPORT = 2  # that a client has to read the end of a call that was ended
+_SECONDS_OF_THREAD = 0.001  # after which another thread has its turn: the event loop waits least
 _NEW_OBJECTS = 10_000  # before they are searched for garbage: most of a request's are gone by then
 _ALLOWED = {
     errno.EADDRINUSE: "a free port, or --port 0 to pick one (`lsof -i :{port}` shows which process"
@@ -77,8 +78,9 @@ def _run(server: uvicorn.Server, backend: Backend) -> bool:
     # uvicorn raises the signal again when it has stopped: by then it was obeyed
     before = signal.signal(signal.SIGTERM, lambda number, frame: None)
     gc.freeze()  # loaded objects stay: keep them out of garbage collections
-    often = gc.get_threshold()
+    often, interval = gc.get_threshold(), sys.getswitchinterval()
     gc.set_threshold(_NEW_OBJECTS, *often[1:])
+    sys.setswitchinterval(_SECONDS_OF_THREAD)
     try:
         watch.start()
         server.run()
@@ -86,6 +88,7 @@ def _run(server: uvicorn.Server, backend: Backend) -> bool:
         stopped.set()
         signal.signal(signal.SIGTERM, before)
         gc.set_threshold(*often)
+        sys.setswitchinterval(interval)
         gc.unfreeze()
     return ended.is_set()
 

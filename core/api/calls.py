@@ -232,8 +232,9 @@ class Call:
       as far as the setting `logprob_bytes` allows; only what is not kept is computed.
     stream: deliver chunks as they come; otherwise only the terminal completion.
     namespace: calls of different namespaces never share a cached token.
-    tenant: whose call it is; None: the namespace's. Tenants share the engine and the compilers
-      fairly, and no compiled constraint nor name of a root is known across them.
+    tenant: whose call it is; None: the namespace's. Tenants share the engine, the time of its
+      steps too, and the compilers fairly; no compiled constraint nor name of a root is known across
+      them.
     weight: the tenant's share of the engine, relative to those of others; that of its newest call
       counts.
     priority: a higher one is served earlier; -100 to 100.

@@ -87,17 +87,11 @@ class Engine:
         """What there is now; any thread may call this, and may see figures of two steps. Sequences
         that run, wait and were in the last batch; slots in all and of each kind; nodes of the tree;
         bytes of log-probabilities that are kept; features of pictures."""
-        cache = self._cache
         return {
             "running": len(self._scheduler.running),
             "waiting": self._scheduler.num_waiting,
             "batch": self._batch_size if self._jobs else 0,
-            "slots": cache.capacity,
-            "free_slots": cache.num_free,
-            "cached_slots": cache.num_cached,
-            "locked_slots": cache.num_locked,
-            "nodes": cache.num_nodes,
-            "logprob_bytes": cache.num_logprob_bytes,
+            **self._cache.load(),
             "features": self._features.num_features,
         }
 
@@ -111,6 +105,7 @@ class Engine:
         started, num_retracted = self._clock(), self._scheduler.num_retracted
         num_evicted = self._cache.num_evicted
         self._jobs.step_started = started
+        self._scheduler.shares.begin(started, is_alone=self._in_flight is None)
         self._roots.expire(started)
         self._jobs.expire(started)
         if self._launcher is None or self._needs_sync_step:
@@ -128,12 +123,16 @@ class Engine:
             if part.sequence.job.arrived is not None:
                 self._jobs.note_start(part.sequence.job)
         self._jobs.emit()
-        for name, count in self._features.take_counts().items():
+        counts = self._features.take_counts()
+        for name, count in counts.items():
             setattr(self.counters, name, getattr(self.counters, name) + count)
         self.counters.steps += 1
         self.counters.retracted += self._scheduler.num_retracted - num_retracted
         self.counters.evicted_tokens += self._cache.num_evicted - num_evicted
-        self.counters.step_seconds += self._clock() - started
+        ended = self._clock()
+        self.counters.step_seconds += ended - started
+        if self._launcher is None:  # what the tower takes is no part's time
+            self._scheduler.shares.end([] if "tower_tokens" in counts else parts, ended)
 
     def abort(self, job: Job) -> None:
         """End a job early; its outputs so far are its completion. Nothing if it has ended."""
@@ -311,6 +310,7 @@ class Engine:
         if pending is None:
             return
         outcome = self._timed(pending.result)
+        self._scheduler.shares.end([] if pending.work.encodes else pending.parts, self._clock())
         if isinstance(outcome, Outcome):
             self._advance(pending.parts, outcome)
         else:

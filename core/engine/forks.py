@@ -80,10 +80,16 @@ class Roots:
         return min((entry.expires for entry in self._roots.values()), default=None)
 
     def release_one(self) -> bool:
-        """Release the root that expires first, because the pool is needed; False if none is."""
+        """Release a root, because the pool is needed: of the tenant whose roots have most tokens,
+        the one that expires first. False if none is pinned."""
         if not self._roots:
             return False
-        self.unpin(*min(self._roots, key=lambda key: self._roots[key].expires))
+        held: dict[str, int] = {}
+        for (space, _), entry in self._roots.items():
+            held[_tenant(space)] = held.get(_tenant(space), 0) + entry.lease.length
+        largest = max(held, key=held.__getitem__)
+        found = (key for key in self._roots if _tenant(key[0]) == largest)
+        self.unpin(*min(found, key=lambda key: self._roots[key].expires))
         return True
 
 
@@ -132,3 +138,8 @@ def _space(job: Job) -> str:
     names."""
     call = job.call
     return call.namespace if call.tenant is None else f"{call.tenant}\0{call.namespace}"
+
+
+def _tenant(space: str) -> str:
+    """Whose space it is."""
+    return space.partition("\0")[0]

@@ -164,8 +164,8 @@ class OpenJobs:
             self._scheduler.add(child)
 
     def _overload(self, job: Job) -> ForkrootError:
-        field = "options" if job.call.options else "n"
-        if len(job.sequences) > self._max_waiting:
-            return CallTooLarge(field, len(job.sequences), f"{self._max_waiting} (max_waiting)")
+        field, count = "options" if job.call.options else "n", len(job.sequences)
+        if count > self._max_waiting:
+            return CallTooLarge(field, count, f"{self._max_waiting} (max_waiting)")
         num_waiting = self._scheduler.num_waiting_of(job.call.owner)
         return Overloaded(f"{num_waiting} wait already (max_waiting={self._max_waiting})")

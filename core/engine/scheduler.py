@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from ..api.batch import Ints
-from ..common.fair_share import FairShare
 from ..radix.cache import Lease, RadixCache
 from .batch import Part
 from .forks import Roots
@@ -19,6 +18,7 @@ from .prefilling import Prefilling
 from .queue import MATCHES_PER_STEP, WaitingQueue
 from .reservation import NewTokenRatio
 from .sequence import Sequence
+from .step_shares import StepShares
 
 
 class Scheduler:
@@ -47,12 +47,12 @@ class Scheduler:
         self._new_token_ratio = NewTokenRatio()
         self._rows = list(range(max_running - 1, -1, -1))
         self._prefilling = Prefilling(queue.hold_min)
-        self._chunk_share = FairShare()
         self._blocked: dict[str, int] = {}
         self._is_changed = True
         self._num_roots = 0
         self._changed: list[tuple[int, int, int]] = []
         self.features: Features[Sequence] = features or Features()
+        self.shares = StepShares(queue.tenants, chunk_tokens)
         self.table: Ints = np.zeros((max_running, context_len), np.int32)
         self.running: list[Sequence] = []
         self.num_retracted = 0
@@ -187,7 +187,7 @@ class Scheduler:
         it. Each tenant may have a chunk of uncomputed tokens."""
         budgets = self._budgets()
         skipped = {name for name, budget in budgets.items() if budget <= 0}
-        if not self._rows or len(skipped) == len(budgets):
+        if not self._has_row or len(skipped) == len(budgets):
             return
         if self.running and not self._is_changed and len(self._roots) >= self._num_roots:
             return
@@ -198,7 +198,7 @@ class Scheduler:
         too_large: list[Lease] = []
         for sequence in self._queue.ranked(self._cache, skipped):
             name = sequence.job.call.owner
-            if not self._rows or name in skipped:
+            if not self._has_row or name in skipped:
                 self._is_changed = True  # for those that were not looked at
                 namespace = sequence.job.call.namespace  # its tokens on the host come back
                 self._cache.fetch(namespace, sequence.tokens, sequence.match_limit)
@@ -224,6 +224,13 @@ class Scheduler:
                 break
         for lease in reversed(too_large):  # what is wanted first is evicted last
             self._cache.release(lease)
+
+    @property
+    def _has_row(self) -> bool:
+        """Whether another sequence may run. A few rows are kept for tenants that were here a moment
+        ago, so that none has to be retracted each time that they come."""
+        kept = min(self.shares.num_away, len(self.table) // 8) if self.running else 0
+        return len(self._rows) > kept
 
     def _budgets(self) -> dict[str, int]:
         """By tenant that waits: uncomputed tokens of sequences that may be admitted for it."""
@@ -324,7 +331,8 @@ class Scheduler:
         return ready
 
     def _allocate_decodes(self, ready: list[Sequence]) -> list[Part] | None:
-        """The next token of each; None where memory does not hold all."""
+        """The next token of each that has its turn; None where memory does not hold all."""
+        ready = self.shares.rows(self.running, ready)
         if not ready:
             return []
         slots = self._cache.allocate(len(ready))
@@ -342,7 +350,7 @@ class Scheduler:
         """Chunks of the prompts that are not computed yet, at most `budget` tokens in all, which
         tenants share by weight."""
         parts = []
-        budgets = self._chunk_budgets(budget)
+        budgets = self.shares.chunk_budgets(budget)
         for sequence in self.running:
             if budget <= 0 or sequence.num_unallocated < 2:
                 continue
@@ -361,14 +369,6 @@ class Scheduler:
             if name in budgets:
                 budgets[name] -= count
         return parts
-
-    def _chunk_budgets(self, budget: int) -> dict[str, int]:
-        """The share of each tenant in the tokens of this step's chunks; empty where one tenant has
-        prompts to compute, or none."""
-        tenants = self._queue.tenants
-        wanted = unallocated(self.running) if tenants.are_several else {}
-        self._chunk_share.update({name: tenants[name].weight for name in wanted})
-        return self._chunk_share.divide(budget, wanted) if len(wanted) > 1 else {}
 
     def _free_memory(self) -> None:
         """Release the pinned root that matters least, or else retract a sequence of the tenant that

@@ -70,6 +70,7 @@ class Sequence:
     row: of the slot table, while it runs.
     cached_len: tokens that the cache gave when it first ran; None before. cached_root_len: how
       many of these are of the root that its hint names.
+    last_step: number of the step that last computed a token of it, where tenants share steps.
     arrival: the scheduler's count of admissions when it came.
     cursor: the state of its answer in its constraint; None: it has none.
     planned: forced tokens that are to come next, one by one.
@@ -99,6 +100,7 @@ class Sequence:
     lease: Lease | None = None
     cached_len: int | None = None
     cached_root_len: int | None = None
+    last_step: int = 0
     arrival: int = 0
     match_len: int = 0
     match_node: int = -1

@@ -5,7 +5,7 @@ Knows nothing of sequences, caches or memory.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Set
 from dataclasses import dataclass
 
 from ..common.fair_share import FairShare
@@ -41,6 +41,11 @@ class Tenants:
     def are_several(self) -> bool:
         """Whether more than one is here."""
         return len(self._known) > 1
+
+    @property
+    def names(self) -> Set[str]:
+        """Those that are here."""
+        return self._known.keys()
 
     @property
     def waiting(self) -> list[str]:

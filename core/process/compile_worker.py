@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
+import os
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -21,9 +23,13 @@ from ..fsm.tokens.regular import automaton
 from ..fsm.tokens.vocabulary import Vocabulary
 from .ipc import Connection, serve_parent
 
+_NICENESS = 10  # it takes a tenth of a processor that the engine or the server want as well
+
 
 def main(fd: int) -> None:
     """Compile for the parent at the other end of this socket until it goes."""
+    with suppress(OSError):
+        os.nice(_NICENESS)
     serve_parent(fd, serve)
 
 

@@ -129,6 +129,18 @@ class RadixCache:
         """Memory that log-probabilities of cached tokens take."""
         return self._tree.logprob_store.num_bytes
 
+    def load(self) -> dict[str, int]:
+        """Slots in all and of each kind, nodes, and bytes of log-probabilities, by name. Any thread
+        may call this."""
+        return {
+            "slots": self.capacity,
+            "free_slots": self.num_free,
+            "cached_slots": self.num_cached,
+            "locked_slots": self.num_locked,
+            "nodes": self.num_nodes,
+            "logprob_bytes": self.num_logprob_bytes,
+        }
+
     @property
     def num_nodes(self) -> int:
         """Nodes of the tree, roots not counted."""

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
-
-from fastapi.responses import JSONResponse
 
 from ....core.api.protocol import Call, Completion, Output, TokenLogprob, Usage
 from ..server.runtime import Runtime, Texts
@@ -18,14 +15,6 @@ from ..wire.names import new_name
 from ..wire.wire import StreamOptions
 
 LEAST = -9999.0  # what OpenAI writes for minus infinity
-
-
-class Answer(JSONResponse):
-    """A body in ASCII: it can also hold what a client sent that is not text."""
-
-    def render(self, content: Any) -> bytes:
-        """The body's bytes."""
-        return json.dumps(content, separators=(",", ":")).encode("ascii")
 
 
 class Envelope(NamedTuple):

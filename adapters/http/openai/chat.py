@@ -17,11 +17,12 @@ from ..requests.bodies import BodyRoute, prepared
 from ..requests.media import MediaParts, media_parts
 from ..requests.reading import check_model, check_stream_options, sampling_of
 from ..requests.work import Work, as_request_error, call_of, complete, names_of, streamed
+from ..server.large_answers import answer
 from ..server.runtime import Runtime
 from ..server.sse import Arrival, Event, Frame, Line, events_of
 from ..wire.names import new_name
 from ..wire.wire import ChatRequest
-from .answers import Answer, Envelope, Tally, chat_logprobs, outputs_of, tally_of, usage_body
+from .answers import Envelope, Tally, chat_logprobs, outputs_of, tally_of, usage_body
 from .grammars import settled
 from .messages import chat_of
 from .toolchoice import Toolbox, format_of, toolbox_of
@@ -48,8 +49,12 @@ def routes(runtime: Runtime) -> APIRouter:
         shape = _Shape(runtime, toolbox, has_logprobs(request))
         if not request.stream:
             (completion,) = await complete(runtime, work)
-            choices = shape.whole(completion)
-            return Answer(envelope.body(_KIND, choices, usage=usage_body(completion.usage)))
+
+            def body() -> dict[str, Any]:
+                choices = shape.whole(completion)
+                return envelope.body(_KIND, choices, usage=usage_body(completion.usage))
+
+            return await answer(runtime.workers, [completion], body)
         try:
             options = request.stream_options
             tally = await tally_of(runtime, envelope, _PIECE_KIND, options, work.calls)

@@ -32,11 +32,11 @@ from ..requests.reading import (
     sampling_of,
 )
 from ..requests.work import Work, call_of, complete, names_of, streamed
+from ..server.large_answers import answer
 from ..server.runtime import Limits, Runtime
 from ..server.sse import Arrival, Event, Frame, Line, events_of
 from ..wire.wire import CompletionRequest
 from .answers import (
-    Answer,
     Envelope,
     Tally,
     completion_logprobs,
@@ -75,9 +75,12 @@ def routes(runtime: Runtime) -> APIRouter:
         found = await complete(runtime, _scored(work) if is_scored else work)
         if is_scored:
             echoes = [*map(_Echo.after, echoes, found)]
-        choices = _Shape(runtime, request, echoes).whole(found)
-        usage = sum((it.usage for it in found), Usage())
-        return Answer(envelope.body(_KIND, choices, usage=usage_body(usage)))
+        shape, usage = _Shape(runtime, request, echoes), sum((it.usage for it in found), Usage())
+
+        def body() -> dict[str, Any]:
+            return envelope.body(_KIND, shape.whole(found), usage=usage_body(usage))
+
+        return await answer(runtime.workers, found, body)
 
     return router
 

@@ -19,10 +19,11 @@ from ..requests.media import MediaParts, media_parts
 from ..requests.reading import check_model
 from ..requests.work import CONSTRAINTS, Work, complete, streamed
 from ..server.errors import as_request_names, error_body, fault_of, message_of
+from ..server.large_answers import answer
 from ..server.runtime import Runtime
 from ..server.sse import Arrival, Event, Last, events_of
 from ..wire.names import new_name
-from .answers import Answer, outputs_of
+from .answers import outputs_of
 from .chat import ChoiceState, chat_work
 from .responses_items import Items
 from .responses_wire import ResponsesRequest, chat_request_of, contents_of
@@ -56,7 +57,7 @@ def routes(runtime: Runtime) -> APIRouter:
             shape = _Shape(runtime, request, toolbox)
             if not request.stream:
                 (completion,) = await complete(runtime, work)
-                return Answer(shape.whole(completion))
+                return await answer(runtime.workers, [completion], lambda: shape.whole(completion))
             names = {name: _NAMES.get(field, field) for name, field in work.names.items()}
             return await streamed(runtime, work, partial(shape.events, names), end=b"")
         except ForkrootError as error:

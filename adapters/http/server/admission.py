@@ -13,7 +13,7 @@ import logging
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -29,11 +29,13 @@ from .metrics import Metrics
 from .request_registry import RequestContext, RequestRegistry
 from .runtime import Limits
 from .structure import check_json, is_json
+from .turns import Turns
 from .workers import Workers
 
 _log = logging.getLogger("forkroot.http")
 _ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)  # of a client's own
 _BYTES_PER_SECOND = 1 << 16  # of a body that takes longer than the timeout
+_KEPT = 8  # one part of so many of the requests at work is kept from any one of several clients
 UNLIMITED_PATHS = ADMIN_PATHS | {"/abort_request"}
 
 
@@ -48,6 +50,7 @@ class AdmissionMiddleware:
     limits: Limits
     workers: Workers
     browsers: Browsers
+    turns: Turns = field(default_factory=Turns)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -63,6 +66,7 @@ class AdmissionMiddleware:
             context.client = self.keys.client(scope["path"], headers.get(b"authorization"))
             if _is_counted(scope) and context.client.tenant != "admin":
                 self.registry.rate_limits.admit(context.client.tenant)
+                await self.turns.wait(context.client.tenant)
             with self._admitted(scope, context):
                 body = await self._body(receive, headers.get(b"content-length"))
                 if body and is_json(headers.get(b"content-type", "")):
@@ -84,8 +88,12 @@ class AdmissionMiddleware:
         if not _is_counted(scope):
             yield
             return
-        num_open = len(self.registry.open)
-        if num_open >= self.limits.max_streams:
+        num_open, most = len(self.registry.open), self.limits.max_streams
+        if self.keys.are_several and num_open >= (kept := most - most // _KEPT):
+            tenant = context.client.tenant
+            own = sum(it.client.tenant == tenant for it in self.registry.open)
+            num_open, most = (own, kept) if own >= kept else (num_open, most)
+        if num_open >= most:
             message = f"{num_open} requests are at work, as many as are allowed; try later"
             fault = Fault(503, "overloaded_error", "overloaded", retry_after=1)
             raise Refused(message, fault)

@@ -47,6 +47,11 @@ class Keys:
         self._clients = {key.encode(): _client(key, settings) for key in settings.keys}
         self._admins = [key.encode() for key in settings.admin_keys]
 
+    @property
+    def are_several(self) -> bool:
+        """Whether there are keys of more than one client."""
+        return len(self._clients) > 1
+
     def client(self, path: str, authorization: str | None) -> Client:
         """Who sends this header. Raises Refused: 401 for a missing or unknown key, 403 for a
         client's key where an admin's is needed."""

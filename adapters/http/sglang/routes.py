@@ -20,6 +20,7 @@ from ..requests.bodies import BodyRoute, prepared
 from ..requests.media import media_texts, takes_images
 from ..requests.work import as_request_error
 from ..server.concurrent_calls import gather_completions, submit_in_thread
+from ..server.large_answers import answer
 from ..server.runtime import Runtime, Texts
 from ..server.sse import Event, arrivals, stream
 from .body import ConcatenateBody, GenerateBody
@@ -71,11 +72,15 @@ def routes(runtime: Runtime) -> APIRouter:
             replies = await submit_in_thread(lambda: submit(runtime, prompt_requests))
             if body.stream:
                 return await stream(_events(runtime.texts, prompt_requests, body.is_list))
-            await gather_completions(replies)
+            completions = await gather_completions(replies)
         except ForkrootError as error:
             raise await as_request_error(runtime, error_names_of(prompt_requests), error) from error
-        found = [one for it in prompt_requests for one in answers(runtime.texts, it)]
-        return JSONResponse(found if body.is_list else found[0])
+
+        def made() -> Any:
+            found = [one for it in prompt_requests for one in answers(runtime.texts, it)]
+            return found if body.is_list else found[0]
+
+        return await answer(runtime.workers, completions, made)
 
     @router.post("/concate_and_append_request")
     async def concatenate(body: ConcatenateBody) -> Response:

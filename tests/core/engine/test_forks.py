@@ -234,6 +234,17 @@ class TestRoots:
         assert not roots.has("", "middle")
         assert roots.next_expiry() == 13.0
 
+    def test_roots_of_the_tenant_that_pins_most_give_way_first(self, cache):
+        roots = Roots(cache, 10.0)
+        roots.pin("modest\0space", "first", self.lease(cache, 30), None, 1.0)
+        for index in range(3):
+            space = f"greedy\0{index % 2}"
+            roots.pin(space, f"root {index}", self.lease(cache, 20), None, 2.0 + index)
+        released = [roots.release_one() for _ in range(2)]
+        assert released == [True, True]
+        assert roots.has("modest\0space", "first")
+        assert roots.has("greedy\x000", "root 2")
+
     def test_nothing_is_pinned_twice_or_for_no_tokens(self, cache):
         roots = Roots(cache, 10.0)
         roots.pin("", "root", self.lease(cache, 20), 2, 0.0)

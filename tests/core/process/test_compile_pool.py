@@ -305,3 +305,10 @@ def test_what_takes_long_to_read_is_not_read_here(constraint: Constraint, text: 
     made = Constraints(TOKENS, [256], lambda written: list(written.encode()), pool)
     assert made.guide(constraint).cursor(text).is_accepting
     assert pool.requests == [constraint]
+
+
+def test_workers_leave_the_processor_to_the_engine_where_both_want_it(pool: CompilePool) -> None:
+    pool.compiled(Regex("a+"), "regex")
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    found = [os.getpriority(os.PRIO_PROCESS, pid) for pid in descendants(os.getpid())]
+    assert min(19, own + 10) in found

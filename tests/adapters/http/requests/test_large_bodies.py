@@ -17,10 +17,10 @@ from fastapi.responses import JSONResponse
 from forkroot.adapters.http.app import build_app
 from forkroot.adapters.http.forkroot.operation import AbortRequest
 from forkroot.adapters.http.forkroot.prefixes import PrefixBody
-from forkroot.adapters.http.openai.answers import Answer
 from forkroot.adapters.http.openai.responses_wire import ResponsesRequest
 from forkroot.adapters.http.requests import unknown
 from forkroot.adapters.http.requests.bodies import BodyRoute
+from forkroot.adapters.http.server.large_answers import Answer
 from forkroot.adapters.http.server.runtime import Runtime
 from forkroot.adapters.http.sglang.body import ConcatenateBody, GenerateBody
 from forkroot.adapters.http.wire.wire import (

@@ -15,8 +15,8 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from forkroot.adapters.http.openai.answers import Answer
 from forkroot.adapters.http.requests.bodies import BodyRoute, FastPath
+from forkroot.adapters.http.server.large_answers import Answer
 
 
 class Part(BaseModel):

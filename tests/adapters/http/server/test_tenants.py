@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import httpx
@@ -13,12 +15,12 @@ from forkroot.adapters.http.server.keys import Client, Keys
 from forkroot.adapters.http.server.metrics import Metrics
 from forkroot.adapters.http.server.rate_limits import RateLimits, Rates
 from forkroot.adapters.http.server.request_registry import RequestContext, RequestRegistry
-from forkroot.adapters.http.server.runtime import Runtime
+from forkroot.adapters.http.server.runtime import Limits, Runtime
 from forkroot.adapters.http.server.settings import Settings, key_weights
 from forkroot.adapters.testing import ScriptedBackend
 from forkroot.core.api.protocol import Call, InvalidCall, Overloaded, Text
 
-from ..conftest import serving
+from ..conftest import Letters, serving
 
 CALL = Call((Text("Hi"),))
 
@@ -105,3 +107,27 @@ def test_too_many_requests_of_a_key_are_refused_with_the_time_to_wait(runtime: R
         assert 1 <= int(found[1].headers["Retry-After"]) <= 60
         with connect(url, api_key="one") as remote, pytest.raises(Overloaded):
             remote.submit(CALL).result(20)
+
+
+def test_one_key_leaves_a_part_of_the_open_requests_to_others() -> None:
+    backend = ScriptedBackend("ok", is_held=True)
+    runtime = Runtime(backend, Letters(), ("scripted",), Limits(max_streams=8))
+
+    def post(key: str) -> int:
+        headers = {"Authorization": f"Bearer {key}"}
+        body = {"prompt": "a", "max_tokens": 1}
+        return httpx.post(
+            f"{url}/v1/completions", json=body, headers=headers, timeout=30
+        ).status_code
+
+    with serving(runtime, Settings(keys=("one", "two"))) as url, ThreadPoolExecutor(8) as threads:
+        held = [threads.submit(post, "one") for _ in range(7)]
+        while len(backend.calls) < 7:
+            time.sleep(0.005)
+        assert post("one") == 503
+        held.append(threads.submit(post, "two"))
+        while len(backend.calls) < 8:
+            time.sleep(0.005)
+        assert post("two") == 503  # as many as are allowed of all
+        backend.release()
+        assert [it.result() for it in held] == [200] * 8

@@ -1,0 +1,193 @@
+"""What each tenant may add to a step, so that no tenant's calls wait for long steps of another.
+
+A step takes at most about twice as long as the one that the tenant that wants least would have
+alone (with weights: as long again, times the weight of another over its own), or as long as all
+tenants need to get as much as that one. So a call is not much slower beside another tenant,
+whatever that one sends. Shares are in seconds, as estimated, since a step computes for all at once;
+they hold while another tenant is here or was a moment ago. A tenant that is alone has whole steps.
+Limits change the time of an answer only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ..common.fair_share import QUANTUM, FairShare
+from .batch import Part
+from .sequence import Sequence
+from .step_costs import StepCosts, Work
+from .tenants import Tenants
+
+SECONDS_REMEMBERED = 1.0
+_EXACT = 1.001  # below which a share counts as all that is wanted
+_SAMPLED = 4  # steps of one tenant alone, of which one is measured
+_EARLY = 64  # steps that are all measured
+_SMALLER, _LARGER = 0.8, 1.2
+_NEW = 0.25  # the weight of what a tenant wants now in what it wants typically
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A tenant that wanted so many seconds of a step typically, and was here last at `time`."""
+
+    seconds: float
+    weight: float
+    time: float
+
+
+class StepShares:
+    """Limits of the tenants' shares in each step. chunk_tokens: prompt tokens in one at most."""
+
+    def __init__(self, tenants: Tenants, chunk_tokens: int) -> None:
+        self._tenants = tenants
+        self._chunk_tokens = chunk_tokens
+        self._costs = StepCosts()
+        self._chunk_share = FairShare()
+        self._seen: dict[str, _Seen] = {}
+        self._now = self._last_end = 0.0
+        self._num_steps = 0
+        self._wanted: dict[str, Work] = {}
+        self._limits: dict[str, Work] = {}
+        self._saved: dict[str, float] = {}
+
+    @property
+    def num_away(self) -> int:
+        """Tenants that were here a moment ago, and may come again."""
+        return len(self._seen.keys() - self._tenants.names)
+
+    def begin(self, now: float, is_alone: bool = True) -> None:
+        """A step begins at this second of a monotonic clock. is_alone: none is in flight."""
+        self._now = now
+        self._num_steps += 1
+        here, earliest = self._tenants.names, now - SECONDS_REMEMBERED
+        for name in [name for name, it in self._seen.items() if it.time < earliest]:
+            if name not in here:
+                del self._seen[name]
+        if is_alone:
+            self._last_end = now
+
+    def end(self, parts: list[Part], now: float) -> None:
+        """The step of these parts has ended: it took the time since it began, or since the one
+        before it ended."""
+        seconds, self._last_end = now - self._last_end, now
+        if not parts:
+            return
+        work, is_shared = Work.of(parts), self._tenants.are_several
+        is_early = self._num_steps <= _EARLY
+        if is_shared or self.num_away or is_early or self._num_steps % _SAMPLED == 0:
+            self._costs.note(work, seconds)
+        if not is_shared:
+            call = parts[0].sequence.job.call
+            self._see(call.owner, call.weight, self._costs.of(work))
+
+    def rows(self, running: Iterable[Sequence], ready: list[Sequence]) -> list[Sequence]:
+        """Which of the sequences that are ready compute their next token in this step: of a tenant
+        that may not have all, those that waited longest. Sets the limits of `chunk_budgets`."""
+        self._set_limits(running, ready)
+        if not self._limits:
+            return ready
+        left = {name: limit.rows for name, limit in self._limits.items()}
+        chosen = set[Sequence]()
+        for sequence in sorted(ready, key=lambda it: it.last_step):
+            name = sequence.job.call.owner
+            if left.get(name, 1) > 0:
+                chosen.add(sequence)
+                sequence.last_step = self._num_steps
+                if name in left:
+                    left[name] -= 1
+        return [sequence for sequence in ready if sequence in chosen]
+
+    def chunk_budgets(self, budget: int) -> dict[str, int]:
+        """Prompt tokens of this step for each tenant, at most `budget` in all; empty where one has
+        prompts to compute and may have all of it, or none has."""
+        wanted = {name: it.tokens for name, it in self._wanted.items() if it.tokens}
+        limited = {name: it.tokens for name, it in self._limits.items() if name in wanted}
+        self._chunk_share.update({name: self._tenants[name].weight for name in wanted})
+        if len(wanted) < 2 and not limited:
+            return {}
+        return self._chunk_share.divide(budget, wanted | limited)
+
+    def _set_limits(self, running: Iterable[Sequence], ready: list[Sequence]) -> None:
+        self._wanted, self._limits = {}, {}
+        tenants = self._tenants
+        if not tenants.are_several and not self.num_away:
+            return
+        self._wanted = _wanted(running, ready, self._chunk_tokens)
+        seconds = {name: self._costs.of(work) for name, work in self._wanted.items()}
+        for name, wanted in seconds.items():
+            self._see(name, tenants[name].weight, wanted)
+        shares = self._divide({name: it.seconds for name, it in self._seen.items()} | seconds)
+        over = [name for name, wanted in seconds.items() if wanted > shares[name] * _EXACT]
+        for name in over:
+            must_run = len(over) == len(seconds)
+            self._limits[name] = self._limit(name, shares[name] / seconds[name], must_run)
+        self._saved = {name: it for name, it in self._saved.items() if name in over}
+
+    def _see(self, name: str, weight: float, seconds: float) -> None:
+        seen = self._seen.setdefault(name, _Seen(seconds, weight, 0.0))
+        seen.seconds += _NEW * (seconds - seen.seconds)
+        seen.weight, seen.time = weight, self._now
+
+    def _divide(self, wanted: Mapping[str, float]) -> dict[str, float]:
+        """Seconds of a step for each tenant, of those that it wants: what others leave is shared by
+        weight. The step takes no longer than the bound of any tenant."""
+        weights = {name: self._seen[name].weight for name in wanted}
+        seconds = min(self._bound(name, wanted, weights) for name in wanted)
+        total = sum(weights.values())
+        shares = {}
+        for name in sorted(wanted, key=lambda it: wanted[it] / weights[it]):
+            shares[name] = min(wanted[name], seconds * weights[name] / total)
+            seconds -= shares[name]
+            total -= weights[name]
+        return shares
+
+    def _bound(self, name: str, wanted: Mapping[str, float], weights: Mapping[str, float]) -> float:
+        """Seconds that may be added to a step so that it is not too long for this tenant: its own
+        and, by weight, as much again; or as many as all need that want the same."""
+        others = [weight for other, weight in weights.items() if other != name]
+        if not others:
+            return wanted[name]
+        own, base = weights[name], self._costs.base
+        again = (base + wanted[name]) * max(others) / own
+        return wanted[name] + max(again, wanted[name] * sum(others) / own)
+
+    def _limit(self, name: str, share: float, must_run: bool) -> Work:
+        """This share of what a tenant wants. Where that is too little for prompt tokens at all, it
+        is saved for a later step, unless nobody else has something to compute: then a step with
+        few tokens would take no less."""
+        work, costs = self._wanted[name], self._costs
+        is_odd = self._num_steps % 2  # steps of two sizes tell what is of the step, and of its rows
+        share *= _LARGER if is_odd else _SMALLER
+        rows = min(work.rows, max(1 + is_odd, int(work.rows * share)))
+        prompts = work._replace(rows=0)
+        seconds = share * costs.of(prompts) + self._saved.pop(name, 0.0)
+        if must_run:
+            seconds = max(seconds, costs.base + 2 * costs.chunk)
+        tokens = costs.prompt_tokens(seconds, prompts)
+        if tokens < QUANTUM and not must_run:
+            self._saved[name] = seconds
+            return Work(rows)
+        return Work(rows, min(work.tokens, max(tokens, QUANTUM << is_odd)))
+
+
+def _wanted(running: Iterable[Sequence], ready: list[Sequence], most: int) -> dict[str, Work]:
+    """What each tenant would have the next step compute; `most` prompt tokens."""
+    found: dict[str, Work] = {}
+    for sequence in ready:
+        name = sequence.job.call.owner
+        known = found.get(name, _NOTHING)
+        found[name] = known._replace(rows=known.rows + 1)
+    for sequence in running:
+        if sequence.num_unallocated < 2:
+            continue
+        name = sequence.job.call.owner
+        known = found.get(name, _NOTHING)
+        count = min(sequence.num_unallocated, most - known.tokens)
+        if count > 0:
+            part = Part.of_prompt(sequence, sequence.num_allocated, count)
+            found[name] = Work(known.rows, known.tokens + count, known.scored + len(part.scored))
+    return found
+
+
+_NOTHING = Work()
