@@ -90,7 +90,7 @@ def write_batch(
     for index, i in enumerate(sampling):
         sequences[i].sample_index = index
     scored, targets, num_top_logprobs = _score_plan(parts, ends - lens)
-    has_pictures = any(sequence.spans for sequence in sequences)
+    has_pictures = work.has_readers and any(sequence.spans for sequence in sequences)
     queried = [
         (i, node)
         for i, sequence in enumerate(sequences)

@@ -31,11 +31,13 @@ R = TypeVar("R", bound=Reader)
 
 
 class Work(NamedTuple):
-    """What a batch does beside computing tokens, as in `Batch`. pictures: of the encodes."""
+    """What a batch does beside computing tokens, as in `Batch`. pictures: of the encodes.
+    has_readers: whether a sequence that runs may show pictures."""
 
     dropped: tuple[bytes, ...] = ()
     encodes: tuple[Encode, ...] = ()
     pictures: tuple[Picture, ...] = ()
+    has_readers: bool = True
 
 
 @dataclass(slots=True)
@@ -163,7 +165,8 @@ class Features(Generic[R]):
             pictures.append(picture)
             if self._is_complete(key):
                 picture.pixels = None
-        work = Work(tuple(self._dropped), tuple(encodes), tuple(pictures))
+        done = tuple(encodes), tuple(pictures)
+        work = Work(tuple(self._dropped), *done, has_readers=bool(self._readers))
         self._dropped.clear()
         self._planned.clear()
         self._planned_cost = 0
