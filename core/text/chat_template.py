@@ -53,9 +53,12 @@ class ChatTemplate:
         path = folder / "tokenizer_config.json"
         if path.exists():
             settings = read_object(path, SETTINGS_BYTES)
-        beside, source = folder / "chat_template.jinja", settings.get("chat_template")
+        source = settings.get("chat_template")
+        beside, processors = folder / "chat_template.jinja", folder / "chat_template.json"
         if beside.exists():
             source = read_text(beside, TEMPLATE_BYTES)
+        elif processors.exists():  # as models of pictures had it before
+            source = read_object(processors, TEMPLATE_BYTES).get("chat_template", source)
         if isinstance(source, list):
             named = [it for it in source if isinstance(it, dict) and it.get("name") == "default"]
             source = named[0].get("template") if named else None

@@ -168,6 +168,17 @@ def test_a_prompt_of_segments_wraps_pictures_and_begins_as_text_does():
     assert encoded.behind([1, 2]).filled([[7]]) == [1, 2, *plain, 253, 7, 251]
 
 
+def test_the_template_of_a_models_processor_comes_first(tmp_path):
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": "of texts"}))
+    (tmp_path / "chat_template.json").write_text(json.dumps({"chat_template": "of pictures"}))
+    chat = Chat((message("user", "a"),))
+    found = ChatTemplate.from_folder(tmp_path)
+    assert found is not None and found.render(chat) == [Text("of pictures")]
+    (tmp_path / "chat_template.jinja").write_text("of both")
+    found = ChatTemplate.from_folder(tmp_path)
+    assert found is not None and found.render(chat) == [Text("of both")]
+
+
 def test_a_model_of_text_takes_no_pictures():
     made = Tokenizer.from_folder(TINY)
     with pytest.raises(UnsupportedCall, match="text and tokens"):
