@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from ..api.media import Kind
 from .architectures import ARCHITECTURES, Windows, num_layers
 from .keys import REQUIRED, Keys
 from .rope import RopeConfig as RopeConfig
@@ -31,6 +32,8 @@ class ModelConfig(Sizes):
     has_head_norms: whether each head of queries and keys is normalised (Qwen 3).
     num_experts: in place of one feed-forward (Mixtral); 0: there is one. experts_per_token: how
       many of them compute a token.
+    tower: the class of transformers whose tower makes features of pictures. kinds: what it takes.
+      tower_parameters: numbers beside those of the decoder.
     """
 
     hidden_size: int
@@ -46,12 +49,19 @@ class ModelConfig(Sizes):
     has_head_norms: bool = False
     num_experts: int = 0
     experts_per_token: int = 0
+    tower: str = ""
+    kinds: tuple[Kind, ...] = ()
+    tower_parameters: int = 0
 
     @classmethod
     def from_folder(cls, folder: str | Path) -> ModelConfig:
         """Read a checkpoint's configuration. Raises InvalidModel naming file, key and value."""
         keys = Keys.read(Path(folder) / "config.json")
-        name = read_architecture(keys)
+        return cls.from_keys(keys, read_architecture(keys))
+
+    @classmethod
+    def from_keys(cls, keys: Keys, name: str) -> ModelConfig:
+        """Of a decoder of this name. Raises InvalidModel naming file, key and value."""
         if name not in ARCHITECTURES:
             raise keys.refuse("architectures", f"one of {', '.join(ARCHITECTURES)}")
         architecture = ARCHITECTURES[name]
@@ -85,7 +95,9 @@ class ModelConfig(Sizes):
     @property
     def path(self) -> str:
         """As `Sizes.path`."""
-        return "forkroot's own model code"
+        own = "forkroot's own model code"
+        takes = " and ".join(f"{kind}s" for kind in self.kinds)
+        return f"{own}, with {takes} by the tower of {self.tower}" if takes else own
 
     def weight_shapes(self) -> dict[str, Shape]:
         """Name and shape of every tensor that the checkpoint must hold."""
@@ -137,7 +149,7 @@ class ModelConfig(Sizes):
 
     def num_parameters(self) -> int:
         """As `Sizes.num_parameters`."""
-        return sum(map(math.prod, self.weight_shapes().values()))
+        return sum(map(math.prod, self.weight_shapes().values())) + self.tower_parameters
 
 
 def read_architecture(keys: Keys) -> str:

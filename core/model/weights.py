@@ -24,7 +24,8 @@ _NUMBERS = ("F32", "BF16", "F16", "F64")
 class Checkpoint:
     """The weights of a folder, open for reading; a context manager.
 
-    shapes: what it must hold. ignored: name endings that it may hold and nobody needs.
+    shapes: what it must hold. ignored: name endings that it may hold and nobody needs. named: the
+    name in `shapes` of a stored tensor; None: it is not looked at.
     Raises InvalidModel, before any tensor is read, if files are missing or damaged, if names or
     shapes differ from these, a name is in two files, or numbers are not of a floating type.
     """
@@ -36,11 +37,13 @@ class Checkpoint:
         dtype: torch.dtype,
         device: torch.device,
         ignored: tuple[str, ...] = (),
+        named: Callable[[str], str | None] = str,
     ) -> None:
         self._dtype = dtype
         self._device = device
+        self._named = named
         self._files = ExitStack()
-        self._files_by_tensor: dict[str, tuple[Path, Any]] = {}  # each open
+        self._files_by_tensor: dict[str, tuple[Path, Any, str]] = {}  # open, and the stored name
         try:
             for path in weight_files(folder):
                 self._open(path)
@@ -60,16 +63,16 @@ class Checkpoint:
 
     def take(self, name: str) -> Tensor:
         """Read one tensor, in the requested dtype, on the requested device."""
-        return self._read(name, lambda file: file.get_tensor(name))
+        return self._read(name, lambda file, stored: file.get_tensor(stored))
 
     def take_part(self, name: str, dim: int, part: slice) -> Tensor:
         """Read only some of its rows (dim 0) or columns (dim 1)."""
         where = part if dim == 0 else (slice(None), part)
-        return self._read(name, lambda file: file.get_slice(name)[where])
+        return self._read(name, lambda file, stored: file.get_slice(stored)[where])
 
-    def _read(self, name: str, read: Callable[[Any], Tensor]) -> Tensor:
+    def _read(self, name: str, read: Callable[[Any, str], Tensor]) -> Tensor:
         try:
-            tensor = read(self._files_by_tensor[name][1])
+            tensor = read(*self._files_by_tensor[name][1:])
         except SafetensorError as error:
             raise InvalidModel(f"{name} cannot be read: {error}; copy the file again") from error
         self._progress.update()
@@ -77,11 +80,14 @@ class Checkpoint:
 
     def _open(self, path: Path) -> None:
         file = self._files.enter_context(opened(path))
-        names = file.keys()
-        if duplicate := self._files_by_tensor.keys() & names:
-            other = self._files_by_tensor[min(duplicate)][0].name
-            raise InvalidModel(f"{path} holds {some(duplicate)}, which {other} holds, too")
-        self._files_by_tensor.update(dict.fromkeys(names, (path, file)))
+        for stored in file.keys():  # noqa: SIM118 (no dictionary)
+            name = self._named(stored)
+            if name is None:
+                continue
+            if name in self._files_by_tensor:
+                other = self._files_by_tensor[name][0].name
+                raise InvalidModel(f"{path} holds {stored}, which {other} holds, too")
+            self._files_by_tensor[name] = path, file, stored
 
     def _check(self, folder: Path, shapes: Mapping[str, Shape], ignored: tuple[str, ...]) -> None:
         found = {name for name in self._files_by_tensor if not name.endswith(ignored)}
@@ -92,8 +98,8 @@ class Checkpoint:
                 f"{folder} holds tensors that the model has no use for: {some(extra)}"
             )
         for name, shape in shapes.items():
-            path, file = self._files_by_tensor[name]
-            stored = file.get_slice(name)
+            path, file, stored_name = self._files_by_tensor[name]
+            stored = file.get_slice(stored_name)
             actual, kind = tuple(stored.get_shape()), str(stored.get_dtype())
             if kind not in _NUMBERS:
                 raise InvalidModel(

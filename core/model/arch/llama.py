@@ -24,6 +24,7 @@ from ....kernels.interface import Attention
 from ...api.batch import Ints
 from ..config import ModelConfig
 from ..inputs import Inputs
+from ..model import Tower
 from ..parallel import Ranks
 from ..pool import KVPool
 from .parts import Parts, Weights
@@ -140,7 +141,7 @@ class Layer:
 
 class Llama:
     """embed -> layers -> norm -> head: the `Model` of plain decoders. backend: what computes it;
-    None: the fastest of the device."""
+    None: the fastest of the device. tower: makes features of pictures; set by who loads one."""
 
     ignored_weights: ClassVar = (".rotary_emb.inv_freq",)
 
@@ -155,6 +156,7 @@ class Llama:
         backend = backend or backend_for(device)
         parts = Parts(config, weights, ranks, backend)
         self.config = config
+        self.tower: Tower | None = None
         self.windows = tuple(dict.fromkeys(config.windows))
         self.rope = RotaryEmbedding(config.rope, config.head_dim, config.context_len, device)
         self._embed = parts.embedding("model.embed_tokens")
@@ -186,8 +188,12 @@ class Llama:
 
     def hidden(self, inputs: Inputs, pool: KVPool, attention: Attention) -> Tensor:
         """As `Model.hidden`."""
+        assert inputs.parts is None, "rotary positions are positions"
         tokens = inputs.positions, inputs.slots, inputs.plans, inputs.wanted
-        return self._layers(self._embed(inputs.ids), Step(*tokens, self.rope, pool, attention))
+        x = self._embed(inputs.ids)
+        if inputs.spliced is not None:
+            x[inputs.spliced.tokens] = inputs.spliced.values.to(x.dtype)
+        return self._layers(x, Step(*tokens, self.rope, pool, attention))
 
     def sum_rows(self, num_tokens: int, num_wanted: int) -> list[int]:
         """As `RankedModel.sum_rows`: of the embeddings, then of each layer."""

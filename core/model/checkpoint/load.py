@@ -26,6 +26,7 @@ from ..sizes import DTYPE_BYTES, Sizes
 from ..transformers import model as hub
 from ..transformers.model import HubConfig
 from ..weights import Checkpoint
+from .beside_tower import text_name, with_own_text
 from .dummy import DummyWeights, dummy_config
 
 Described: TypeAlias = ModelConfig | HubConfig
@@ -42,7 +43,7 @@ def describe(model: str | Path) -> Described:
         raise keys.refuse("quantization_config", "null: weights in float32, bfloat16 or float16")
     if read_architecture(keys) in ARCHITECTURES:
         return ModelConfig.from_folder(model)
-    return hub.describe(model)
+    return with_own_text(model, hub.describe(model))
 
 
 def auto_dtype(sizes: Sizes, device: str) -> str:
@@ -78,8 +79,12 @@ def load_model(
     if is_dummy(model):
         return kind(described, DummyWeights(described, dtype, device), device, ranks)
     ignored = (*kind.ignored_weights, *(("lm_head.weight",) if described.is_tied else ()))
-    with Checkpoint(model, described.weight_shapes(), dtype, device, ignored) as checkpoint:
-        return kind(described, checkpoint, device, ranks)
+    named = text_name if described.tower else str
+    with Checkpoint(model, described.weight_shapes(), dtype, device, ignored, named) as checkpoint:
+        loaded = kind(described, checkpoint, device, ranks)
+    if described.tower:
+        loaded.tower = hub.load_tower(model, dtype, device)
+    return loaded
 
 
 def check_shares(described: Described, num_ranks: int) -> None:

@@ -16,7 +16,10 @@ TOKENIZER = "tokenizer.json"
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 FIRST = (CONFIG, "generation_config.json", INDEX)  # small, and enough to tell what a model is
-TEXT = (TOKENIZER, "tokenizer_config.json", "chat_template.jinja")
+TEXT = (
+    *(TOKENIZER, "tokenizer_config.json", "chat_template.jinja"),
+    *("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"),
+)
 _KINDS = {  # other weights, by how their files' names end
     "pickled weights, which can run code when they are read": (".bin", ".pt", ".pth", ".ckpt"),
     "GGUF weights": (".gguf",),

@@ -104,7 +104,10 @@ def class_of(keys: Keys) -> Any:
             f"attention, as in {', '.join(FAMILIES)}"
         )
     if name not in known.values() and name not in FAMILIES:
-        allowed = f"a decoder of text that transformers {library.__version__} knows"
+        allowed = (
+            f"a decoder of text that transformers {library.__version__} knows, or one of "
+            f"{', '.join(FAMILIES)}"
+        )
         raise keys.refuse("architectures", allowed)
     return getattr(library, name)
 
@@ -139,8 +142,31 @@ def build(kind: Any, config: Any, attention: str) -> Any:
     return _for_inference(whole)
 
 
-def load_weights(kind: Any, config: Any, folder: Path, dtype: torch.dtype, attention: str) -> Any:
-    """A model with the weights of a folder. Raises InvalidModel for names or shapes that differ."""
+def without_layers(config: Any) -> Any:
+    """A configuration with no layer of text, of which nothing is read but embeddings and head."""
+    text = config.get_text_config()
+    text.num_hidden_layers = 0
+    if getattr(text, "layer_types", None):
+        text.layer_types = []
+    return config
+
+
+def text_config_of(config: Any) -> dict[str, Any]:
+    """The text part of a configuration, with every default, as a decoder's config.json has it."""
+    tied = {"tie_word_embeddings": config.tie_word_embeddings}
+    return {**config.get_text_config().to_dict(), **tied}
+
+
+def load_weights(
+    kind: Any,
+    config: Any,
+    folder: Path,
+    dtype: torch.dtype,
+    attention: str,
+    ignored: str | None = None,
+) -> Any:
+    """A model with the weights of a folder. ignored: names that begin so are not needed. Raises
+    InvalidModel for names or shapes that differ."""
     try:
         whole, info = kind.from_pretrained(
             folder,
@@ -161,7 +187,11 @@ def load_weights(kind: Any, config: Any, folder: Path, dtype: torch.dtype, atten
     faults = {
         "holds": others,
         "lacks the tensors": info["missing_keys"],
-        "holds tensors that the model has no use for:": info["unexpected_keys"],
+        "holds tensors that the model has no use for:": [
+            name
+            for name in info["unexpected_keys"]
+            if ignored is None or not name.startswith(ignored)
+        ],
     }
     for fault, names in faults.items():
         if names:

@@ -23,6 +23,7 @@ from ..keys import Keys
 from ..pool import KVPool
 from ..sizes import Sizes
 from ..vision import load as load_processor
+from ..vision.families import LOOKING_AHEAD
 from ..weights import opened, weight_files
 from .attention import NAME, TRIAL, attend_paged, handling_attention
 from .cached import CachedModel, cached_layers_of
@@ -39,8 +40,9 @@ from .library import (
     settle_rope,
     stated_context_len,
     stored_dtype,
+    without_layers,
 )
-from .picture_proof import prove_pictures
+from .picture_proof import prove_pictures, prove_tower
 from .proof import prove
 from .towers import tower_of
 from .trial import Layers, NotCausal, layers_of
@@ -69,6 +71,8 @@ class HubConfig(Sizes):
             return "transformers' model code and attention (slower) on forkroot's paged KV"
         text = "transformers' model code on forkroot's paged KV"
         takes = " and ".join(f"{kind}s" for kind in self.kinds)
+        if self.architecture in LOOKING_AHEAD:
+            return f"{text}, without images (their tokens see those after them)"
         return f"{text}, with {takes} by its own tower" if takes else text
 
     def num_parameters(self) -> int:
@@ -178,6 +182,22 @@ def load(
         if model.tower is not None:
             prove_pictures(model, decoder, shown, load_processor(folder))
     return model
+
+
+def load_tower(folder: str | Path, dtype: torch.dtype, device: torch.device) -> Any:
+    """The tower of a checkpoint alone, as `Tower`, proved on a picture and a clip. Raises
+    InvalidModel."""
+    keys = Keys.read(Path(folder) / "config.json")
+    config, kind = without_layers(read_config(keys)), class_of(keys)
+    processor = load_processor(folder)
+    assert processor is not None
+    with quiet():
+        layers = "model.language_model.layers."
+        whole = load_weights(kind, config, Path(folder), dtype, "sdpa", ignored=layers).to(device)
+        whole.model.language_model = torch.nn.Identity()  # our code has its own
+        tower = tower_of(whole)
+        prove_tower(tower, whole, processor)
+    return tower
 
 
 def _verified(model: CachedModel, decoder: Decoder, attention: str) -> CachedModel:

@@ -41,7 +41,36 @@ def prove_pictures(
             )
             return [_paged(model, ids, parts, pixels)], [theirs]
 
-        compare(model, decoder, both)
+        compare(decoder.name, model.dtype, both)
+
+
+@torch.inference_mode()
+def prove_tower(tower: Any, whole: Any, processor: MediaProcessor) -> None:
+    """Raise InvalidModel if units that go through a tower alone get other features than a whole
+    picture, or a whole clip, in transformers."""
+    for kind in sorted(processor.kinds):
+        pixels = processor.pixels(_noise(kind))
+
+        def both(kind: Kind = kind, pixels: Pixels = pixels) -> tuple[list[Tensor], list[Tensor]]:
+            features = _by_unit(tower, pixels)
+            arguments = tower.arguments(kind, pixels, torch.empty(0))
+            own = (
+                whole.model.get_image_features
+                if kind == "image"
+                else whole.model.get_video_features
+            )
+            found = own(**arguments, return_dict=True).pooler_output
+            return [features], [found[0] if len(found) else found]
+
+        compare(type(whole).__name__, whole.dtype, both, "features of pictures")
+
+
+def _by_unit(tower: Any, pixels: Pixels) -> Tensor:
+    units = [range(i, i + 1) for i in range(len(pixels.layout.unit_costs))]
+    features: Tensor = tower.features(
+        pixels, [tower.encode([pixels], [unit])[0][0] for unit in units]
+    )
+    return features
 
 
 def _noise(kind: Kind) -> Media:
@@ -73,9 +102,7 @@ def _theirs(
 def _paged(model: Any, ids: Any, parts: Any, pixels: Pixels) -> Tensor:
     """Logits [tokens, vocabulary] of a prompt that is cut within its picture; each unit goes
     through the tower alone."""
-    count, tower = len(ids), model.tower
-    units = [range(i, i + 1) for i in range(len(pixels.layout.unit_costs))]
-    features = tower.features(pixels, [tower.encode([pixels], [unit])[0][0] for unit in units])
+    count, features = len(ids), _by_unit(model.tower, pixels)
     pool, attention = poisoned(model, count)
     table = np.random.default_rng(1).permutation(count).astype(np.int32)[None]
     where = np.flatnonzero(ids == FEATURE)

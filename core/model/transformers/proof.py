@@ -35,34 +35,37 @@ def prove(model: Any, decoder: Any, attention: str) -> None:
         tensors = [torch.from_numpy(ids)[None].to(model.device) for ids in sequences]
         return _paged(model, sequences), [decoder.alone(ids, attention) for ids in tensors]
 
-    compare(model, decoder, both)
+    compare(decoder.name, model.dtype, both)
 
 
 def compare(
-    model: Any, decoder: Any, both: Callable[[], tuple[list[Tensor], list[Tensor]]]
+    name: str,
+    dtype: torch.dtype,
+    both: Callable[[], tuple[list[Tensor], list[Tensor]]],
+    what: str = "logits",
 ) -> None:
-    """Raise InvalidModel if our logits differ from those of transformers. both: gives these."""
+    """Raise InvalidModel if our numbers differ from those of transformers. both: gives these."""
     try:
         ours, theirs_alone = both()
         alone = [logits.float() for logits in theirs_alone]
     except Exception as fault:  # foreign code may raise anything
         text = str(fault).strip().partition("\n")[0][:200]
         raise InvalidModel(
-            f"{decoder.name} cannot be proved on paged KV ({type(fault).__name__}: {text}): "
+            f"{name} cannot be proved on paged KV ({type(fault).__name__}: {text}): "
             "it does not run here"
         ) from fault
     if not all(logits.isfinite().all() for logits in alone):
-        advice = "" if model.dtype is torch.float32 else ", or try dtype=float32"
+        advice = "" if dtype is torch.float32 else ", or try dtype=float32"
         raise InvalidModel(
-            f"{decoder.name} gives logits that are not finite, in transformers too: copy its "
+            f"{name} gives {what} that are not finite, in transformers too: copy its "
             f"weights again{advice}"
         )
     for mine, theirs in zip(ours, alone, strict=True):
         error = float((mine - theirs).norm() / (theirs - theirs.mean(-1, keepdim=True)).norm())
-        if not error <= _TOLERANCE[model.dtype]:
+        if not error <= _TOLERANCE[dtype]:
             raise InvalidModel(
-                f"{decoder.name} has other logits on paged KV than on its own (relative error "
-                f"{error:.2g}; expected {_TOLERANCE[model.dtype]:g}): it does not run here"
+                f"{name} has other {what} on paged KV than on its own (relative error "
+                f"{error:.2g}; expected {_TOLERANCE[dtype]:g}): it does not run here"
             )
 
 

@@ -1,6 +1,8 @@
 """What a model makes of pictures and clips: how they stand in prompts, and the tower's input.
 
-Importing the package loads no torch.
+Entry: `load`, from a checkpoint folder to its processor.
+May import `core.api`, `core.common`, `core.model` and `core.model.hub`; loads no torch.
+Never knows towers, batches or prompts.
 """
 
 from __future__ import annotations

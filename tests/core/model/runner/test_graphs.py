@@ -18,6 +18,7 @@ if not torch.cuda.is_available():  # before Triton is first imported
 pytest.importorskip("triton")
 
 from forkroot.core.api.batch import Batch, Outcome, SamplingParams
+from forkroot.core.api.media import FEATURE, Encode, Layout, MediaSpan, Pixels
 from forkroot.core.model.model import Model
 from forkroot.core.model.parallel import Ranks
 from forkroot.core.model.pool import KVPool
@@ -88,6 +89,42 @@ class Pair:
         assert plain.tokens.tolist() == recorded.tokens.tolist()
         assert plain.scores == pytest.approx(recorded.scores, abs=1e-5)
         return recorded
+
+
+class Tower:
+    """Features of pictures that are in the arrays already."""
+
+    def encode(self, pixels: Any, units: Any) -> Any:
+        return [[torch.from_numpy(it.arrays["features"])] for it in pixels]
+
+    def features(self, pixels: Any, units: Any) -> Any:
+        return units[0]
+
+
+def test_steps_with_pictures_are_not_replayed(
+    make_checkpoint: MakeCheckpoint, device: torch.device
+) -> None:
+    model: Any = load_there(make_checkpoint(**SMALL)[0], device)
+    model.tower = Tower()
+    pair, placement = Pair(model), Placement(1)
+    sequence = placement.add([5, 200, 201, 7, 8])
+    features = np.random.default_rng(2).normal(size=(2, model.config.hidden_size))
+    layout = Layout(np.array([FEATURE] * 2, np.int32), (1,))
+    pixels = Pixels({"features": features.astype(np.float32)}, layout)
+    batch = replace(
+        placement.batch({sequence: 4}),
+        encodes=(Encode(b"a", pixels, range(1)),),
+        media=(MediaSpan(1, 3, b"a", 0),),
+    )
+    assert not pair.recorded.fits_graphs(batch)
+    tokens = pair.check(batch).tokens.tolist()
+    assert (pair.recorded.num_replayed, pair.recorded.num_eager) == (0, 1)
+    pair.check(placement.batch({sequence: 1}))
+    assert (pair.recorded.num_replayed, pair.recorded.num_eager) == (1, 1)
+    other = replace(pixels, arrays={"features": -features.astype(np.float32)})
+    changed = replace(batch, dropped=(b"a",), encodes=(Encode(b"a", other, range(1)),))
+    again = pair.recorded.run(changed)
+    assert again.tokens.tolist() != tokens
 
 
 def test_sizes_grow_in_steps_up_to_the_most() -> None:
