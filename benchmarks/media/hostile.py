@@ -92,24 +92,25 @@ def main() -> None:
     given = options.parse_args()
     sizes: list[int] = []
     found: list[Ending] = []
+    latest: list[Ending] = []
     for number in range(given.rounds):
-        found = list(endings(given.seed + number))
+        found += (latest := list(endings(given.seed + number)))
         if given.verbose:
-            for it in found:
+            for it in latest:
                 print(f"{it.seconds:.3f} {it.name}: {it.ending} {it.text:.150}", file=sys.stderr)
         gc.collect()
         sizes.append(rss())
-        wrong = [it for it in found if not it.is_expected]
+        wrong = [it for it in latest if not it.is_expected]
         for it in wrong:
             print(f"{it.name}: {it.ending} {it.text}; expected {it.expected}", file=sys.stderr)
     slowest = max(found, key=lambda it: it.seconds)
     figures = {
-        "files": len(found),
-        "refused": sum(it.ending == REFUSED for it in found),
-        "read": sum(it.ending == READ for it in found),
-        "unexpected": [it.name for it in found if not it.is_expected],
+        "files": len(found) // given.rounds,
+        "refused": sum(it.ending == REFUSED for it in latest),
+        "read": sum(it.ending == READ for it in latest),
+        "unexpected": sorted({it.name for it in found if not it.is_expected}),
         "slowest": {"name": slowest.name, "seconds": round(slowest.seconds, 3)},
-        "over_a_second": [it.name for it in found if it.seconds >= 1],
+        "over_a_second": sorted({it.name for it in found if it.seconds >= 1}),
         "peak_MB": peak() // MB,
         "rss_MB": [size // MB for size in sizes],
     }

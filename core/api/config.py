@@ -144,7 +144,7 @@ class EngineConfig:
     media_bytes: int = 64 << 20
     media_pixels: int = 64 << 20
     media_frames: int = 128
-    media_seconds: float = 5.0
+    media_seconds: float = 10.0
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> EngineConfig:

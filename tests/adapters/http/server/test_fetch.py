@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import threading
 import time
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from forkroot.adapters.http.options import access_settings, add_serve_options
 from forkroot.adapters.http.server.fetch import Fetcher, is_public
 from forkroot.adapters.http.server.settings import Settings
 from forkroot.core.api.protocol import InvalidCall, UnsupportedCall
@@ -205,3 +207,13 @@ def test_settings_refuse_what_is_no_host(host: str) -> None:
 def test_settings_take_hosts() -> None:
     hosts = ("a.site", ".a.site", "a.site:8080", "*", "*:8080", "[2606:4700::1]", "[::1]:80")
     assert Settings(media_hosts=hosts).media_hosts == hosts
+
+
+def test_the_command_line_names_hosts() -> None:
+    parser = argparse.ArgumentParser()
+    add_serve_options(parser, "a model")
+    given = parser.parse_args(
+        ["tiny", "--media-hosts", "a.site", ".b.site", "--media-hosts", "c:80"]
+    )
+    assert access_settings(given).media_hosts == ("a.site", ".b.site", "c:80")
+    assert access_settings(parser.parse_args(["tiny"])).media_hosts == ()
