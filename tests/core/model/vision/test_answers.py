@@ -97,6 +97,13 @@ def test_answers_are_those_of_transformers(model: Model, settings: dict[str, Any
         backend.check()
 
 
+@pytest.mark.parametrize("model", ["llava"], indirect=True)
+def test_so_are_those_of_two_ranks(model: Model) -> None:
+    with connect(str(model.folder), ranks=2, **SIZES) as backend:
+        assert answers_of(backend, range(len(PROMPTS))) == model.answers
+
+
+@pytest.mark.parametrize("model", ["qwen2_vl"], indirect=True)
 def test_so_are_those_of_a_runtime_in_a_process_of_its_own(model: Model) -> None:
     with connect(str(model.folder), process=True, **SIZES) as backend:
         assert "images" in backend.info().features
