@@ -330,6 +330,8 @@ def fitted(config: EngineConfig, described: Described) -> EngineConfig:
     device = _device(config.device)
     shares = config.ranks if device.type == "cuda" else 1  # ranks on a CPU share its memory
     weights = described.num_parameters() * DTYPE_BYTES[dtype] // shares
+    if isinstance(described, ModelConfig) and described.kinds:  # each rank holds all features
+        weights += config.feature_slots * described.hidden_size * DTYPE_BYTES[dtype]
     kv_bytes = described.kv_bytes_per_token(dtype) // shares
     if device.type == "cuda":
         free = int(_GPU_SHARE * (torch.cuda.mem_get_info(device)[0] - weights))
