@@ -26,6 +26,7 @@ from forkroot.core.api.protocol import (
     Text,
     Video,
 )
+from forkroot.core.engine.pictures.pool import PicturePool
 from forkroot.core.local import LocalBackend
 
 SIZES = {"num_slots": 600, "context_len": 256, "max_running": 8, "chunk_tokens": 64}
@@ -195,6 +196,32 @@ def test_keys_and_values_that_are_cached_need_no_pixels(decoder):
     counters = backend.info().counters
     assert (counters["pictures_encoded"], counters["image_tokens"]) == (1, 12)
     backend.close()
+
+
+@pytest.mark.parametrize(("most_bytes", "most"), [(400, 9), (9999, 2)])
+def test_of_decoded_pictures_those_of_who_has_most_are_forgotten(most_bytes, most):
+    decoder = Decoder()
+    pool = PicturePool(
+        FakeProcessor(), decoder.load, 257, 600, decoded_bytes=most_bytes, most_decoded=most
+    )
+
+    def decode(seed: int, namespace: str) -> None:
+        source = picture(4, 13, seed)  # of 156 bytes
+        request = pool.request(Call((source,), namespace=namespace), [source])
+        done = threading.Event()
+        request.when_done(done.set)
+        assert done.wait(10)
+        assert len(request.result()[0].ids) == 4 * 13 + 3
+
+    for seed, namespace in ((1, "b"), (1, "a"), (2, "a"), (3, "a")):
+        decode(seed, namespace)
+    decoder.loaded.clear()
+    for seed, namespace in ((1, "b"), (3, "a")):
+        decode(seed, namespace)
+    assert decoder.loaded == []
+    decode(2, "a")
+    assert decoder.loaded == [picture(4, 13, 2)]
+    pool.close()
 
 
 def test_closing_ends_calls_that_wait_for_pictures(decoder):

@@ -26,7 +26,6 @@ from ...common.fair_executor import FairExecutor, Task
 from .prompt import Picture, Source
 
 _THREADS = max(2, min(4, os.cpu_count() or 1))
-_DECODED_BYTES, _MOST_DECODED = 256 << 20, 512
 _Key: TypeAlias = tuple[str, bytes]  # whose it is, and a digest
 
 
@@ -74,7 +73,8 @@ class PicturePool:
     """Decodes and preprocesses pictures for a model. Safe for threads.
 
     load: decodes; raises InvalidCall for what is no picture. settings: see `media_keys`.
-    most_features: of one picture. wake: called when pixels have come.
+    most_features: of one picture. wake: called when pixels have come. decoded_bytes, most_decoded:
+      of decoded pictures that are kept.
     """
 
     def __init__(
@@ -84,7 +84,10 @@ class PicturePool:
         vocabulary_size: int,
         most_features: int,
         wake: Callable[[], object] = lambda: None,
+        decoded_bytes: int = 256 << 20,
+        most_decoded: int = 512,
     ) -> None:
+        self._decoded_bytes, self._most_decoded = decoded_bytes, most_decoded
         self._processor = processor
         self._load = load
         self._vocabulary_size = vocabulary_size
@@ -184,7 +187,7 @@ class PicturePool:
         held: dict[str, int] = {}
         for (space, _), size in sizes.items():
             held[space] = held.get(space, 0) + size
-        while sum(held.values()) > _DECODED_BYTES or len(sizes) > _MOST_DECODED:
+        while sum(held.values()) > self._decoded_bytes or len(sizes) > self._most_decoded:
             largest = max(held, key=held.__getitem__)
             key = next(key for key in sizes if key[0] == largest)
             held[largest] -= sizes.pop(key)

@@ -17,6 +17,7 @@ from forkroot.core.api.protocol import (
     Call,
     CallFailed,
     CallTooLarge,
+    ForkHint,
     Image,
     InvalidCall,
     Sampling,
@@ -367,6 +368,19 @@ def test_a_clip_for_a_model_of_pictures_is_refused(bench):
 def test_no_ids_of_a_caller_stand_for_features(shown, token):
     (result,) = shown().run([ask(Tokens((65, token, 66)), picture(1, 2))])
     assert isinstance(result, InvalidCall)
+
+
+def test_a_root_may_hold_pictures(shown):
+    made = shown()
+    segments = "See ", picture(2, 6), ": "
+    size = 4 + 13 + 2 + 2
+    root = ask(*segments, max_tokens=0, hint=ForkHint("r", 2))
+    (planted,) = made.run([root])
+    assert planted.usage.prompt_tokens == size
+    branches = [ask(*segments, end, hint=ForkHint("r", prefix_end=3)) for end in ("a?", "b?")]
+    for result in made.run(branches):
+        assert result.usage.root_tokens == size
+    assert made.runner.features.num_units == 2
 
 
 @settings(max_examples=25)

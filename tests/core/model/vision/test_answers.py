@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import tokenizers
 
 from forkroot import connect
 from forkroot.core.api.media import Media
-from forkroot.core.api.protocol import Backend, Call, Image, Sampling, Segment, Tokens
+from forkroot.core.api.protocol import (
+    Backend,
+    Call,
+    Chat,
+    Image,
+    Message,
+    Sampling,
+    Segment,
+    Text,
+    Tokens,
+)
 from forkroot.core.model import vision
 
 from . import tiny
@@ -95,6 +108,28 @@ def test_answers_are_those_of_transformers(model: Model, settings: dict[str, Any
             found = answers_of(backend, indices)
             assert found == [model.answers[index] for index in indices]
         backend.check()
+
+
+@pytest.mark.parametrize("model", ["llava"], indirect=True)
+def test_a_chat_shows_pictures_where_its_template_has_them(model: Model) -> None:
+    core = tokenizers.Tokenizer.from_file(str(model.folder / "tokenizer.json"))
+    core.add_special_tokens([f"w{tiny.IMAGE}"])
+    core.save(str(model.folder / "tokenizer.json"))
+    parts = "{% if it.type == 'image' %}w110{% else %}{{ it.text }}{% endif %}"
+    loops = "{% for m in messages %}{% for it in m.content %}", "{% endfor %}{% endfor %}ab"
+    template = json.dumps({"chat_template": parts.join(loops)})
+    (model.folder / "chat_template.json").write_text(template)
+    chat = Chat((Message("user", (Text("on f"), png(1), Text("12"), png(2))),))
+    with connect(str(model.folder), **SIZES) as backend:
+        call = call_of([[1]])
+        done = backend.submit(replace(call, prompt=chat)).result(60)
+        assert done.usage.image_tokens == 32
+        ids = backend.tokenizer.encode_prompt(chat)
+        assert ids.count(tiny.IMAGE) == 32 and len(ids) == done.usage.prompt_tokens
+        segments = Text("on f"), png(1), Text("12"), png(2), Text("ab")
+        assert ids == backend.tokenizer.encode_prompt(segments)
+        again = backend.submit(replace(call, prompt=segments)).result(60)
+        assert again.outputs[0].ids == done.outputs[0].ids
 
 
 @pytest.mark.parametrize("model", ["llava"], indirect=True)
