@@ -93,10 +93,10 @@ class InputProcessor:
             prompt = PromptIds([])
         self._check_ids("prompt", prompt.ids)
         guide = self._request(call, prompt.ids)
-        if not prompt.places:
+        if not prompt.placeholders:
             return Prepared(Job(call, mailbox), prompt, guide)
         assert self.pictures is not None, "the tokenizer takes pictures that nobody decodes"
-        pictures = self.pictures.request(call, [it.segment for it in prompt.places])
+        pictures = self.pictures.request(call, [it.segment for it in prompt.placeholders])
         return Prepared(Job(call, mailbox), prompt, guide, pictures)
 
     def finish(self, prepared: Prepared) -> Job:
@@ -278,7 +278,7 @@ class InputProcessor:
             shared = call.prompt[: hint.prefix_end]
         try:
             root = self.tokenizer.encode_pictures(shared) if shared else PromptIds([])
-            return _common_prefix_len(fill(root, pictures[: len(root.places)]).ids, prompt)
+            return _common_prefix_len(fill(root, pictures[: len(root.placeholders)]).ids, prompt)
         except InvalidCall:  # the chat template takes no such beginning of a chat
             return 0
 

@@ -17,7 +17,7 @@ Picture: TypeAlias = Image | Video
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placeholder:
     """Where a picture stands. index: of its placeholder among a prompt's ids."""
 
     index: int
@@ -25,21 +25,21 @@ class Place:
 
 
 class PromptIds(NamedTuple):
-    """A prompt's token ids, in which each picture is one placeholder. places: ascending."""
+    """A prompt's token ids, in which each picture is one placeholder. placeholders: ascending."""
 
     ids: list[int]
-    places: tuple[Place, ...] = ()
+    placeholders: tuple[Placeholder, ...] = ()
 
     def behind(self, start: Sequence[int]) -> PromptIds:
         """The same after other ids."""
-        places = (Place(len(start) + it.index, it.segment) for it in self.places)
-        return PromptIds([*start, *self.ids], tuple(places))
+        placeholders = (Placeholder(len(start) + it.index, it.segment) for it in self.placeholders)
+        return PromptIds([*start, *self.ids], tuple(placeholders))
 
     def filled(self, fills: Iterable[Sequence[int]]) -> list[int]:
         """The ids with these in place of the placeholders, in order."""
         filled: list[int] = []
         end = 0
-        for place, fill in zip(self.places, fills, strict=True):
+        for place, fill in zip(self.placeholders, fills, strict=True):
             filled += self.ids[end : place.index]
             filled += fill
             end = place.index + 1
@@ -90,7 +90,9 @@ class Placeholders:
             return []
         return [(start + i, token) for i, token in enumerate(ids) if token in self.tokens]
 
-    def match(self, found: Sequence[tuple[int, int]], pictures: Sequence[Picture]) -> list[Place]:
+    def match(
+        self, found: Sequence[tuple[int, int]], pictures: Sequence[Picture]
+    ) -> list[Placeholder]:
         """The place of each picture, given the placeholders that a template wrote for all. Raises
         InvalidCall where these are not as many as the pictures."""
         waiting: dict[int, list[Picture]] = {}
@@ -103,7 +105,7 @@ class Placeholders:
                 Shown(f"{len(found)} placeholders of pictures"),
                 f"as many as pictures ({len(pictures)}), in messages that the template shows",
             )
-        return [Place(index, waiting[token].pop()) for index, token in found]
+        return [Placeholder(index, waiting[token].pop()) for index, token in found]
 
     def check_ids(self, ids: Sequence[int]) -> None:
         """Raise InvalidCall for a placeholder among ids that a caller gives."""

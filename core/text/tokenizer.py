@@ -22,7 +22,7 @@ from ..api.media import Media, MediaProcessor
 from ..api.protocol import Chat, InvalidCall, InvalidModel, Segment, Text, Tokens, UnsupportedCall
 from .chat_template import ChatTemplate
 from .encoding import TextEncoder
-from .pictures import Picture, Place, Placeholders, PromptIds
+from .pictures import Picture, Placeholder, Placeholders, PromptIds
 
 _MOST_TOKENS = 1 << 24
 
@@ -129,7 +129,9 @@ class Tokenizer:
         most: as in `encode`.
         """
         encoded = self.encode_pictures(prompt, most)
-        return encoded.filled([self._placeholders.repeated(it.segment) for it in encoded.places])
+        return encoded.filled(
+            [self._placeholders.repeated(it.segment) for it in encoded.placeholders]
+        )
 
     def encode_pictures(
         self, prompt: tuple[Segment, ...] | Chat, most: int | None = None
@@ -162,7 +164,7 @@ class Tokenizer:
     ) -> PromptIds:
         """shown: pictures whose placeholders are in the texts already."""
         ids: list[int] = []
-        places: list[Place] = []
+        placeholders: list[Placeholder] = []
         found: list[tuple[int, int]] = []
         pending = ""
         for segment in (*segments, Tokens(())):
@@ -181,10 +183,10 @@ class Tokenizer:
                 ids += segment.ids or ()
             else:
                 wrapped, index = self._placeholders.wrapped(segment)
-                places.append(Place(len(ids) + index, segment))
+                placeholders.append(Placeholder(len(ids) + index, segment))
                 ids += wrapped
-        places += self._placeholders.match(found, shown)
-        return PromptIds(ids, tuple(sorted(places, key=lambda it: it.index)))
+        placeholders += self._placeholders.match(found, shown)
+        return PromptIds(ids, tuple(sorted(placeholders, key=lambda it: it.index)))
 
     def _has_own_ids(self, segment: Text) -> bool:
         """Whether the segment carries ids of this vocabulary that spell its text."""

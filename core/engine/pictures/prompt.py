@@ -68,14 +68,14 @@ class Filled(NamedTuple):
 
 
 def fill(prompt: PromptIds, pictures: Sequence[Picture]) -> Filled:
-    """The prompt with these pictures in its places, in order."""
-    if not prompt.places:
+    """The prompt with these pictures for its placeholders, in order."""
+    if not prompt.placeholders:
         return Filled(prompt.ids)
     ids = prompt.filled([picture.ids.tolist() for picture in pictures])
     spans: list[FeatureSpan] = []
     starts: list[int] = []
     shift = 0
-    for place, picture in zip(prompt.places, pictures, strict=True):
+    for place, picture in zip(prompt.placeholders, pictures, strict=True):
         starts.append(place.index + shift)
         spans += _spans(picture, starts[-1])
         shift += len(picture.ids) - 1

@@ -72,7 +72,7 @@ def shown(made: Tokenizer, prompt: Any) -> str:
     """The prompt's text, in which pictures have their names."""
     encoded = made.encode_pictures(prompt)
     texts = [made.decode([token]) for token in encoded.ids]
-    for place in encoded.places:
+    for place in encoded.placeholders:
         texts[place.index] = f"[{place.segment.data.decode()}]"
     return "".join(texts)
 
@@ -94,7 +94,7 @@ def test_a_template_of_texts_gets_pictures_where_they_stand():
     chat = Chat((message("user", "a", CAT, "b"),))
     made = tokenizer(CHATML)
     encoded = made.encode_pictures(chat)
-    (place,) = encoded.places
+    (place,) = encoded.placeholders
     assert place.segment is CAT
     assert encoded.ids[place.index - 1 : place.index + 2] == [253, encoded.ids[place.index], 251]
 
@@ -116,12 +116,12 @@ def test_the_name_of_a_placeholder_in_a_text_stays_text(template, plain_content,
     made = tokenizer(template, is_special, plain_content=plain_content)
     chat = Chat((message("user", "write <image> and <video>", CAT, "<image>"),))
     encoded = made.encode_pictures(chat)
-    (place,) = encoded.places
+    (place,) = encoded.placeholders
     others = encoded.ids[: place.index] + encoded.ids[place.index + 1 :]
     assert encoded.ids[place.index] not in others
     assert made.decode(others).count("<image>") == 2
     plain = made.encode_pictures((Text("an <image> "), CAT, Text("<image>")))
-    assert [it.segment for it in plain.places] == [CAT]
+    assert [it.segment for it in plain.placeholders] == [CAT]
     assert shown(made, (Text("an <image> "), CAT, Text("<image>"))).count("<image>") == 2
 
 
@@ -163,7 +163,7 @@ def test_a_prompt_of_segments_wraps_pictures_and_begins_as_text_does():
     plain = made.encode_prompt((Text("a"),))
     encoded = made.encode_pictures((Text("a"), CAT))
     assert encoded.ids[: len(plain)] == plain
-    assert [it.index for it in encoded.places] == [len(plain) + 1]
+    assert [it.index for it in encoded.placeholders] == [len(plain) + 1]
     assert encoded.filled([[7, 7, 7]]) == [*plain, 253, 7, 7, 7, 251]
     assert encoded.behind([1, 2]).filled([[7]]) == [1, 2, *plain, 253, 7, 251]
 
@@ -213,4 +213,4 @@ def test_a_chat_has_the_text_that_transformers_gives_it(template):
     made = tokenizer(template)
     encoded = made.encode_pictures(chat)
     assert encoded.ids == made.encode(expected)
-    assert [it.segment for it in encoded.places] == [CAT, DOG, CAT]
+    assert [it.segment for it in encoded.placeholders] == [CAT, DOG, CAT]
