@@ -27,7 +27,7 @@ class FeatureStore:
             self._units.pop(digest, None)
             self._features.pop(digest, None)
 
-    def encode(self, batch: Batch, most_tokens: int = MOST_TOKENS) -> None:
+    def encode(self, batch: Batch, most_tokens: int) -> None:
         """Run units that are not stored through the tower, at most so many of its tokens at once
         but one unit at least. Raises OutOfMemoryError; what was done before is stored."""
         for encodes in _passes(self._missing(batch.encodes), most_tokens):

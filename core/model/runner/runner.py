@@ -28,7 +28,7 @@ from ..sampling.masks import allowed
 from ..sampling.sampler import Samples, has_compiled_sampler, sample
 from ..step_sizes import EXTEND_SIZES
 from .answers import answer, blocks, score
-from .features import FeatureStore
+from .features import MOST_TOKENS, FeatureStore
 from .graphs import CudaRecorder, Graphs, Recorder, States
 from .host import Host, HostStore
 from .micro_batches import NUM_MICRO_BATCHES, micro_batches
@@ -76,6 +76,7 @@ class ModelRunner:
         self._attention = attention_for(Pool(device, model.dtype, num_slots, *heads), attention)
         self._drawing = sampler_for(device, sampling)
         self._features = FeatureStore(model)
+        self._units_alone = attention == "deterministic"  # else bits depend on those beside one
         self._sampled_ids = torch.zeros(max_running, dtype=torch.int64, device=device)
         self._graphs = self._recorded(max_running, recorder, extend_sizes) if graphs else None
         self.num_replayed = self.num_eager = 0
@@ -155,8 +156,8 @@ class ModelRunner:
         """Free and encode features of pictures; one unit at a time where memory is short."""
         self._features.drop(batch.dropped)
         if batch.encodes:
-            encode = self._features.encode
-            self._collectively(lambda: encode(batch), lambda: encode(batch, most_tokens=1))
+            encode, most = self._features.encode, 1 if self._units_alone else MOST_TOKENS
+            self._collectively(lambda: encode(batch, most), lambda: encode(batch, 1))
 
     def _states(self, batch: Batch) -> States:
         model = self.model

@@ -16,6 +16,7 @@ from forkroot.core.model.checkpoint.load import describe
 from forkroot.core.model.inputs import Inputs
 from forkroot.core.model.runner.features import FeatureStore
 from forkroot.core.model.runner.runner import ModelRunner
+from forkroot.core.model.transformers.model import HubConfig
 from forkroot.core.model.vision import load as load_processor
 
 from ..conftest import NUM_SLOTS, Machine, load
@@ -53,7 +54,7 @@ def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def noise(kind: Any, size: tuple[int, int], seed: int, count: int = 1) -> Media:
     frames = np.random.default_rng(seed).integers(0, 256, (count, *size, 3), np.uint8)
-    seconds = tuple(i * 0.7 for i in range(count)) if kind == "video" else ()
+    seconds = tuple(i * 1.0 for i in range(count)) if kind == "video" else ()
     return Media.of(kind, frames, seconds)
 
 
@@ -77,7 +78,7 @@ def logits(family: Family, prompt: Prompt, chunk: int) -> torch.Tensor:
         encodes = {} if start else {"encodes": prompt.encodes}
         batch = with_media(placement.batch({0: count}), [prompt], **encodes)
         with torch.inference_mode():
-            store.encode(batch)
+            store.encode(batch, 1000)
             everything = np.arange(count, dtype=np.int32)
             arguments = machine.model.windows, machine.attention, machine.model.device
             features = store.of(batch.media)
@@ -166,6 +167,16 @@ def test_greedy_answers_are_those_of_transformers_in_a_batch_with_others(family:
     wanted = [theirs_greedy(family, prompt, 12) for prompt in prompts]
     assert greedy(family.runner, prompts, 12, 64) == wanted
     assert greedy(family.runner, prompts[:1], 12, 7) == wanted[:1]
+
+
+def test_text_that_our_own_code_does_not_know_runs_by_transformers_beside_a_tower(
+    tmp_path: Path,
+) -> None:
+    theirs = tiny.save("llava_next", tmp_path, text_config={**tiny.TEXT, "model_type": "olmo2"})
+    processor, model = load_processor(tmp_path), load(tmp_path)
+    assert processor is not None and isinstance(model.config, HubConfig)
+    mixed = Family("llava_next", tmp_path, theirs, ModelRunner(model, NUM_SLOTS), processor)
+    assert_same_logits(mixed, prompt_of(mixed, noise("image", (40, 60), 6)), 7)
 
 
 def test_what_a_model_takes_is_known_before_it_is_loaded(family: Family) -> None:

@@ -122,6 +122,26 @@ def test_the_time_of_each_frame_stands_before_its_features(folders: dict[str, Pa
     assert ids[first + 1] == FEATURE and ids[-1] == tiny.END
 
 
+def test_positions_of_clips_count_parts_of_a_second_and_text_goes_on_behind_their_edges(
+    folders: dict[str, Path],
+) -> None:
+    processor = load(folders["qwen2_5_vl"])
+    assert processor is not None
+    frames = np.zeros((8, 16, 24, 3), np.uint8)
+    layout = processor.layout(Media.of("video", frames, tuple(i * 0.7 for i in range(8))))
+    assert layout.unit_costs == (24,) * 4
+    assert layout.positions is not None
+    times, rows, columns = layout.positions.reshape(3, 4, 2, 3)
+    assert times[:, 0, 0].tolist() == [0, 5, 11, 16]  # 4 a second, 1.4 seconds apart
+    assert (rows[1].tolist(), columns[1].tolist()) == ([[0] * 3, [1] * 3], [[0, 1, 2]] * 2)
+    ids = np.array([5, 6, *[300] * 24, 7, *[300] * 24, 8], np.int32)
+    placed = processor.positions(ids, [layout, layout])
+    assert placed is not None
+    assert placed[:, [0, 1, 2, 26, 27, 51]].tolist() == [[0, 1, 2, 5, 6, 9]] * 3
+    assert placed.max() == 6 + 16
+    assert processor.positions(ids[:2], []) is None
+
+
 @pytest.mark.parametrize("kind", list(tiny.FAMILIES))
 def test_very_narrow_pictures_are_refused(folders: dict[str, Path], kind: str) -> None:
     processor = load(folders[kind])

@@ -150,6 +150,17 @@ def test_units_of_several_pictures_go_through_the_tower_together(
     assert calls == [sum(len(it.units) for it in encode.encodes)]
 
 
+def test_in_deterministic_runners_each_unit_goes_through_the_tower_alone(
+    folder: Path, processor: MediaProcessor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = ModelRunner(load(folder), NUM_SLOTS, attention="deterministic")
+    calls = calls_of(runner, monkeypatch, 100)
+    encode, prefill, *_ = steps([prompt_of(processor, picture(1), picture(2))])
+    runner.run(encode)
+    runner.run(prefill)
+    assert calls == [1] * sum(len(it.units) for it in encode.encodes)
+
+
 def test_where_memory_is_short_units_go_one_by_one_and_tokens_in_micro_batches(
     runner: ModelRunner, processor: MediaProcessor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
