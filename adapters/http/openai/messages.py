@@ -12,7 +12,7 @@ from typing import Any
 
 from ....core.api.protocol import Chat, InvalidCall, Message, Segment, Text, UnsupportedCall
 from ...common.tools import Invocation, ToolFormat
-from ..requests.media import KINDS, NO_MEDIA, MediaParts
+from ..requests.media import KINDS, NO_MEDIA, MediaParts, is_media
 from ..wire.wire import ROLES, ChatMessage, Tool, ToolCall, check_role
 
 TEXT_PARTS = ("text", "input_text", "output_text")
@@ -89,7 +89,7 @@ def _part(part: str | Mapping[str, Any], field: str, media: MediaParts) -> Segme
     if isinstance(part, str):
         return Text(part)
     kind = part.get("type")
-    if media.accepts and kind in KINDS:
+    if media.accepts and is_media(part):
         return media.segment(part, field)
     if kind not in TEXT_PARTS:
         allowed = "text (this model reads nothing else)"

@@ -85,6 +85,12 @@ class MediaParts:
 NO_MEDIA = MediaParts()
 
 
+def is_media(part: object) -> bool:
+    """Whether this part of a message is a picture or clip."""
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    return isinstance(kind, str) and kind in KINDS
+
+
 async def media_parts(runtime: Runtime, contents: Iterable[tuple[str, object]]) -> MediaParts:
     """How the media of these contents of messages are read; http(s) URLs are fetched, all at once.
     contents: with their fields. Raises InvalidCall for a part or URL that is not allowed."""
@@ -93,7 +99,7 @@ async def media_parts(runtime: Runtime, contents: Iterable[tuple[str, object]]) 
         for field, content in contents
         if isinstance(content, list)
         for index, part in enumerate(content)
-        if isinstance(part, Mapping) and part.get("type") in KINDS
+        if is_media(part)
     ]
     if not found or not await takes_images(runtime):
         return NO_MEDIA

@@ -130,6 +130,11 @@ def test_responses_take_pictures_in_messages_and_in_outputs_of_calls(
         ({"type": "video_url", "video_url": {"url": CLIP_URL, "num_frames": 0}}, ".num_frames"),
         ({"type": "video_url", "video_url": {"url": URL}}, ".video_url.url"),
         ({"type": "input_audio"}, ".type"),
+        ({"type": ["image_url"]}, ".type"),
+        ({"type": {}}, ".type"),
+        (image_url(["a"]), ".image_url"),
+        (image_url(detail={}), ".detail"),
+        ({"type": "image_url", "image_url": [URL]}, ".image_url"),
     ],
 )
 def test_other_parts_are_refused_by_their_place(client: Any, part: Any, field: str) -> None:
