@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ import torch
 
 from ..kernels.devices import why_no_gpu
 from .api.config import CHUNK_TOKENS, MAX_RUNNING, EngineConfig
+from .api.media import Media, MediaProcessor
 from .api.owner import Owner, ProcessLocal, first_owner
 from .api.protocol import (
     BackendClosed,
@@ -30,20 +32,21 @@ from .api.protocol import (
     Reply,
 )
 from .api.reply import Mailbox
+from .assembly import build_engine
 from .common.counters import Counters
 from .common.exits import close_at_exit
 from .common.fair_executor import FairExecutor
 from .common.memory import available_memory
-from .engine.engine import Engine
-from .engine.forks import Roots
 from .engine.inbox import Inbox
 from .engine.input import InputProcessor
-from .engine.output import OutputProcessor
 from .engine.overlap import Runner
 from .engine.pending_calls import PendingCalls
-from .engine.queue import WaitingQueue
-from .engine.scheduler import Scheduler
+from .engine.pictures.pool import PicturePool
+from .engine.pictures.prompt import Source
 from .fsm.constraints import Constraints
+from .media.limits import MediaLimits
+from .media.load import load as load_media
+from .model import vision
 from .model.checkpoint.load import Described, auto_dtype, check_shares, describe
 from .model.checkpoint.loops import precompiled
 from .model.checkpoint.memory import Load, largest_load, working_bytes
@@ -54,8 +57,6 @@ from .model.runner.ranks import RankedRunner, join
 from .process.compile_pool import CompilePool, compilers
 from .process.ipc import Child
 from .process.ranks import OtherRanks
-from .radix.cache import RadixCache
-from .radix.host import HostTier
 from .rank import load_runner
 from .text.tokenizer import Tokenizer
 
@@ -70,7 +71,8 @@ _FEATURES = frozenset({"tokens", "options", "hints", "constraints"})
 class LocalBackend(ProcessLocal):
     """An engine in this process, as a `Backend`. Every method may be called from any thread.
 
-    name: of the model. config: resolved.
+    name: of the model. config: resolved. processor: of pictures, where the model takes them; load
+      decodes these.
     """
 
     def __init__(
@@ -82,6 +84,8 @@ class LocalBackend(ProcessLocal):
         vocabulary_size: int,
         end_ids: frozenset[int],
         close_runner: Callable[[], None] | None = None,
+        processor: MediaProcessor | None = None,
+        load: Callable[[Source], Media] | None = None,
     ) -> None:
         assert config.num_slots is not None and config.context_len is not None
         self._owner = Owner()
@@ -98,6 +102,10 @@ class LocalBackend(ProcessLocal):
             *(config.constraint, self._compile_queue),
         )
         self._compiling = constraints.guides.seconds
+        self._pictures = self._picture_pool(processor, load, vocabulary_size)
+        self._features = _FEATURES
+        if self._pictures is not None:
+            self._features |= self._pictures.features
         self._input_processor = InputProcessor(
             tokenizer,
             config.context_len,
@@ -107,8 +115,10 @@ class LocalBackend(ProcessLocal):
             config.seed,
             constraints,
             config.exact_nodes,
+            self._pictures,
         )
-        self._engine, self._cache = build_engine(config, tokenizer, runner, constraints)
+        prepare = None if self._pictures is None else self._pictures.prepare
+        self._engine, self._cache = build_engine(config, tokenizer, runner, constraints, prepare)
         self._close_runner = close_runner or _nothing
         self._inbox = Inbox()
         self._is_closing = False
@@ -122,6 +132,19 @@ class LocalBackend(ProcessLocal):
         if isinstance(runner, RankedRunner):
             runner.when_gone(lambda: self._inbox.post(runner.check))  # it ends an idle engine, too
         close_at_exit(self)
+
+    def _picture_pool(
+        self,
+        processor: MediaProcessor | None,
+        load: Callable[[Source], Media] | None,
+        vocabulary_size: int,
+    ) -> PicturePool | None:
+        """Where pictures are decoded, which prompts may hold from now on; None: no processor."""
+        if processor is None or load is None:
+            return None
+        self.tokenizer.take_pictures(processor, load)
+        most, wake = self.config.feature_slots, partial(self._inbox.post, _nothing)
+        return PicturePool(processor, load, vocabulary_size, most, wake)
 
     @classmethod
     def from_folder(
@@ -148,7 +171,9 @@ class LocalBackend(ProcessLocal):
         options = config.dtype, config.device, config.attention_kind, config.ranks
         with precompiled(described, *options):
             runner, close = _load(source, described, config, ranks_started)
-        return cls(model_name(source), config, tokenizer, runner, size, end_ids, close)
+        load = partial(load_media, limits=MediaLimits.of(config))
+        parts = tokenizer, runner, size, end_ids, close, vision.load(folder), load
+        return cls(model_name(source), config, *parts)
 
     def submit(self, call: Call, mailbox: Mailbox | None = None) -> Mailbox:
         """Take a call without waiting; it is checked and tokenized in this thread, and held while
@@ -171,12 +196,15 @@ class LocalBackend(ProcessLocal):
         once the engine has died."""
         if self._cause is not None:
             raise self._end(BackendClosed.before())
+        pictures = {} if self._pictures is None else self._pictures.counters
         return BackendInfo(
             model=self.name,
             context_len=self._input_processor.context_len,
             vocabulary_size=self._input_processor.vocabulary_size,
-            features=_FEATURES,
-            counters=self._engine.counters.as_dict() | self._compiling.as_dict("compile_seconds"),
+            features=self._features,
+            counters=self._engine.counters.as_dict()
+            | self._compiling.as_dict("compile_seconds")
+            | pictures,
             load=self._engine.load(),
         )
 
@@ -258,7 +286,9 @@ class LocalBackend(ProcessLocal):
                 self._inbox.wait(0)
         for mailbox in self._pending_calls.open:
             mailbox.fail(self._end(BackendClosed.meanwhile()))
-        for close in (self._close_runner, self._compile_pool.close, self._compile_queue.close):
+        pictures = () if self._pictures is None else (self._pictures.close,)
+        closes = self._close_runner, self._compile_pool.close, self._compile_queue.close
+        for close in (*closes, *pictures):
             try:
                 close()
             except Exception:
@@ -274,6 +304,8 @@ class LocalBackend(ProcessLocal):
         """One step; if calls ended in it, their callers may call again before the next one."""
         num_ended, started = self._pending_calls.num_ended, time.monotonic()
         self._engine.step()
+        if self._engine.is_waiting:  # for pixels, whose coming posts an action
+            self._inbox.wait(0.05)
         num_ended = self._pending_calls.num_ended - num_ended
         if num_ended and not self.config.has_overlap:  # else a device waits as well
             num_open = self._pending_calls.num_open + num_ended
@@ -288,42 +320,6 @@ class LocalBackend(ProcessLocal):
         return error
 
 
-def build_engine(
-    config: EngineConfig,
-    tokenizer: Tokenizer,
-    runner: Runner,
-    constraints: Constraints | None = None,
-) -> tuple[Engine, RadixCache]:
-    """The engine of a resolved config around a runner, and its cache."""
-    assert config.num_slots is not None and config.context_len is not None
-    assert config.max_running is not None and config.chunk_tokens is not None
-    host = HostTier.of(config.host_slots, config.host_policy)
-    cache = RadixCache(config.num_slots, config.cache, host, config.logprob_bytes)
-    roots = Roots(cache, config.root_timeout)
-    waiting = WaitingQueue(
-        config.order,
-        ageing=config.ageing,
-        context_len=config.context_len,
-        hold_min=config.hold_min,
-        seed=config.seed,
-    )
-    scheduler = Scheduler(
-        cache,
-        roots,
-        waiting,
-        max_running=config.max_running,
-        context_len=config.context_len,
-        chunk_tokens=config.chunk_tokens,
-    )
-    engine = Engine(
-        *(scheduler, runner, cache, roots, OutputProcessor(tokenizer, constraints, config.jumps)),
-        max_waiting=config.max_waiting,
-        hints=config.hints and config.cache,
-        overlap=config.has_overlap,
-    )
-    return engine, cache
-
-
 def fitted(config: EngineConfig, described: Described) -> EngineConfig:
     """The config with all that it leaves open set for this model on this machine as it is now:
     dtype, context length, slots, sizes of steps. Raises InvalidCall; InvalidModel where ranks
@@ -335,6 +331,8 @@ def fitted(config: EngineConfig, described: Described) -> EngineConfig:
     device = _device(config.device)
     shares = config.ranks if device.type == "cuda" else 1  # ranks on a CPU share its memory
     weights = described.num_parameters() * DTYPE_BYTES[dtype] // shares
+    if isinstance(described, ModelConfig) and described.kinds:  # each rank holds all features
+        weights += config.feature_slots * described.hidden_size * DTYPE_BYTES[dtype]
     kv_bytes = described.kv_bytes_per_token(dtype) // shares
     if device.type == "cuda":
         free = int(_GPU_SHARE * (torch.cuda.mem_get_info(device)[0] - weights))

@@ -79,6 +79,10 @@ class EngineConfig:
     max_waiting: maximum number of waiting calls of one tenant; one more ends in Overloaded.
     chunk_tokens: maximum prompt tokens computed in one step (chunked prefill); None: 1024 on a CPU,
       up to 8192 on a GPU, likewise.
+    feature_slots: features of pictures and clips that are kept on the device: one for each token
+      of a prompt that stands for a part of a picture. A picture of more is refused.
+    tower_tokens: maximum tokens of pictures that the model's tower computes in one step, but for a
+      single tile or frame; None: as chunk_tokens.
     context_len: maximum tokens of one sequence, at most the context length of the model; None: that
       length.
     order: scheduling policy of waiting calls: "lpm" (longest prefix match first), "dfs"
@@ -124,6 +128,8 @@ class EngineConfig:
     max_running: int | None = None
     max_waiting: int = 10_000
     chunk_tokens: int | None = None
+    feature_slots: int = 16_384
+    tower_tokens: int | None = None
     context_len: int | None = None
     order: str = "lpm"
     ageing: int = 16
@@ -216,7 +222,12 @@ class EngineConfig:
         running = min(running, slots)  # each has a slot at least
         tokens = self.chunk_tokens or CHUNK_TOKENS
         return replace(
-            self, context_len=context, num_slots=slots, max_running=running, chunk_tokens=tokens
+            self,
+            context_len=context,
+            num_slots=slots,
+            max_running=running,
+            chunk_tokens=tokens,
+            tower_tokens=self.tower_tokens or tokens,
         )
 
 
@@ -274,6 +285,8 @@ _RULES: dict[str, _Rule] = {
     "max_running": _optional_size(1, 65_536, "65536"),
     "max_waiting": _integer(1),
     "chunk_tokens": _optional_size(1),
+    "feature_slots": _integer(1),
+    "tower_tokens": _optional_size(1),
     "context_len": _optional_size(2),
     "ageing": _integer(1),
     "hold_min": _integer(1),

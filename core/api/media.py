@@ -7,9 +7,10 @@ its digest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import groupby
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -134,6 +135,18 @@ class MediaSpan:
     end: int
     digest: bytes
     offset: int
+
+
+def with_pictures(
+    decode: Callable[[Sequence[int]], str], ids: Sequence[int], vocabulary_size: int
+) -> str:
+    """The text of a prompt's ids, in which features are shown as "[image x 576]": how many there
+    are in a row. decode: the text of tokens."""
+    pieces = []
+    for is_key, run in groupby(ids, lambda token: token >= vocabulary_size):
+        found = list(run)
+        pieces.append(f"[image x {len(found)}]" if is_key else decode(found))
+    return "".join(pieces)
 
 
 def media_keys(digest: bytes, settings: bytes, num: int, vocabulary_size: int) -> _Ints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from forkroot.core.api.config import EngineConfig
 from forkroot.core.local import fitted
 from forkroot.core.model.checkpoint.load import describe
+from forkroot.core.model.config import ModelConfig
 
 LLAMA_3_8B, WEIGHTS = "dummy:llama-3-8b", 16_060_522_496
 
@@ -79,3 +81,18 @@ def test_ranks_share_weights_and_so_leave_room_for_larger_steps(
     free = 20 * 10**9
     assert steps(fitted_on_a_gpu(monkeypatch, free)) < (256, 8192)
     assert steps(fitted_on_a_gpu(monkeypatch, free, ranks=2)) == (256, 8192)
+
+
+def test_features_of_pictures_have_their_memory_beside_keys_and_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    described = describe(LLAMA_3_8B)
+    assert isinstance(described, ModelConfig)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (80 * 10**9, 80 * 10**9))
+    config = EngineConfig.from_settings({"device": "cuda", "feature_slots": 1 << 20})
+    of_text = fitted(config, described)
+    of_pictures = fitted(config, replace(described, kinds=("image",)))
+    assert of_text.num_slots is not None and of_pictures.num_slots is not None
+    fewer = of_text.num_slots - of_pictures.num_slots
+    assert fewer * 131_072 == pytest.approx(0.97 * (1 << 20) * 4096 * 2, rel=0.01)

@@ -185,10 +185,10 @@ def test_a_tokenizer_that_breaks_harms_no_other_call():
         def __getattr__(self, name):
             return getattr(byte_tokenizer(), name)
 
-        def encode_prompt(self, prompt, most=None):
+        def encode_pictures(self, prompt, most=None):
             if prompt[0].text == "bad":
                 raise RuntimeError("tokenizer")
-            return byte_tokenizer().encode_prompt(prompt)
+            return byte_tokenizer().encode_pictures(prompt)
 
     config = EngineConfig.from_settings(SIZES)
     with LocalBackend("fake", config, Broken(), FakeRunner(600), 257, frozenset()) as backend:

@@ -94,7 +94,8 @@ def _query_hub(hub: Hub, name: HubName) -> Preview:
     folder = _first(hub, name, listing)
     pinned = replace(name, revision=folder.name)
     files = [*first_files(listing.sizes), *other_files(listing.sizes, folder)]
-    for file in set(files) & {"tokenizer_config.json", "chat_template.jinja"}:
+    templates = {"tokenizer_config.json", "chat_template.jinja", "chat_template.json"}
+    for file in set(files) & templates:
         hub.download(pinned, file)
     missing = tuple(file for file in files if not (folder / file).is_file())
     sizes = {file: listing.sizes[file] for file in files}

@@ -17,7 +17,7 @@ SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 FIRST = (CONFIG, "generation_config.json", INDEX)  # small, and enough to tell what a model is
 TEXT = (
-    *(TOKENIZER, "tokenizer_config.json", "chat_template.jinja"),
+    *(TOKENIZER, "tokenizer_config.json", "chat_template.jinja", "chat_template.json"),
     *("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"),
 )
 _KINDS = {  # other weights, by how their files' names end
