@@ -166,7 +166,7 @@ class Qwen2VL(Processor):
 
     def positions(self, ids: Ints, layouts: Sequence[Layout]) -> Longs | None:
         """As `MediaProcessor.positions`."""
-        return placed(ids, layouts, self._config.section("text_config"), self._config)
+        return located(ids, layouts, self._config.section("text_config"), self._config)
 
     def _size(self, media: Media) -> Size:
         height, width = check_shape(media)
@@ -257,7 +257,7 @@ class Qwen3VL(Qwen2VL):
         return _tokenizer(self._folder)
 
 
-def placed(ids: Ints, layouts: Sequence[Layout], text: Keys, config: Keys) -> Longs | None:
+def located(ids: Ints, layouts: Sequence[Layout], text: Keys, config: Keys) -> Longs | None:
     """Rotary positions of a prompt, as `MediaProcessor.positions`."""
     if not layouts:
         return None
