@@ -59,7 +59,8 @@ class PictureRequest:
             future.add_done_callback(count)
 
     def result(self) -> list[Picture]:
-        """The pictures, in the order of their placeholders. Raises what refused one."""
+        """The pictures, in the order of their placeholders. Raises the error of one that is
+        refused."""
         return [future.result() for future in self.futures]
 
     def leave(self) -> None:
