@@ -165,7 +165,8 @@ class Settings(BaseModel):
     def _info(self) -> BackendInfo | None:
         if self.backend is not None:
             with suppress(ForkrootError):  # its first use raises the error
-                return self.backend.info()
+                found: BackendInfo = self.backend.info()
+                return found
         return None
 
     def connection(self, model: str | None = None) -> Connection:
