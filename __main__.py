@@ -47,6 +47,7 @@ from .adapters.usage import (
     settle_model,
 )
 from .core.api.config import EngineConfig
+from .core.api.media import with_pictures
 from .core.api.protocol import (
     Backend,
     BackendInfo,
@@ -112,7 +113,8 @@ def demo(options: argparse.Namespace) -> int:
         report.show_verdict(out, essays[0], tour.judge(engine, essays[0]))
         jumping = tour.judge_alone(engine, essays[0])
         batches = [tour.judge_all(engine, essays, "cache and hints", err)]
-        views, label = engine.snapshot(), engine.tokenizer.decode
+        views, tokens = engine.snapshot(), engine.tokenizer
+        label = partial(with_pictures, tokens.decode, vocabulary_size=len(tokens.token_bytes))
         batches.append(tour.judge_all(engine, essays, "cache only", err, hints=False))
     out.print(f"\n[bold]{many}[/bold]")
     out.print(report.grades_table(essays, batches[0].verdicts))

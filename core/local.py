@@ -19,6 +19,7 @@ import torch
 
 from ..kernels.devices import why_no_gpu
 from .api.config import CHUNK_TOKENS, MAX_RUNNING, EngineConfig
+from .api.media import Media, MediaProcessor
 from .api.owner import Owner, ProcessLocal, first_owner
 from .api.protocol import (
     BackendClosed,
@@ -30,19 +31,17 @@ from .api.protocol import (
     Reply,
 )
 from .api.reply import Mailbox
+from .assembly import build_engine
 from .common.counters import Counters
 from .common.exits import close_at_exit
 from .common.fair_executor import FairExecutor
 from .common.memory import available_memory
-from .engine.engine import Engine
-from .engine.forks import Roots
 from .engine.inbox import Inbox
 from .engine.input import InputProcessor
-from .engine.output import OutputProcessor
 from .engine.overlap import Runner
 from .engine.pending_calls import PendingCalls
-from .engine.queue import WaitingQueue
-from .engine.scheduler import Scheduler
+from .engine.pictures.pool import PicturePool
+from .engine.pictures.prompt import Source
 from .fsm.constraints import Constraints
 from .model.checkpoint.load import Described, auto_dtype, check_shares, describe
 from .model.checkpoint.loops import precompiled
@@ -53,8 +52,6 @@ from .model.parallel import Ranks
 from .model.runner.ranks import RankedRunner, join
 from .process.compile_pool import CompilePool, compilers
 from .process.ranks import OtherRanks
-from .radix.cache import RadixCache
-from .radix.host import HostTier
 from .rank import load_runner
 from .text.tokenizer import Tokenizer
 
@@ -69,7 +66,8 @@ _FEATURES = frozenset({"tokens", "options", "hints", "constraints"})
 class LocalBackend(ProcessLocal):
     """An engine in this process, as a `Backend`. Every method may be called from any thread.
 
-    name: of the model. config: resolved.
+    name: of the model. config: resolved. processor: of pictures, where the model takes them; load
+      decodes these.
     """
 
     def __init__(
@@ -81,6 +79,8 @@ class LocalBackend(ProcessLocal):
         vocabulary_size: int,
         end_ids: frozenset[int],
         close_runner: Callable[[], None] | None = None,
+        processor: MediaProcessor | None = None,
+        load: Callable[[Source], Media] | None = None,
     ) -> None:
         assert config.num_slots is not None and config.context_len is not None
         self._owner = Owner()
@@ -97,6 +97,10 @@ class LocalBackend(ProcessLocal):
             *(config.constraint, self._compile_queue),
         )
         self._compiling = constraints.guides.seconds
+        self._pictures = self._picture_pool(processor, load, vocabulary_size)
+        self._features = _FEATURES
+        if self._pictures is not None:
+            self._features |= self._pictures.features
         self._input_processor = InputProcessor(
             tokenizer,
             config.context_len,
@@ -106,8 +110,10 @@ class LocalBackend(ProcessLocal):
             config.seed,
             constraints,
             config.exact_nodes,
+            self._pictures,
         )
-        self._engine, self._cache = build_engine(config, tokenizer, runner, constraints)
+        prepare = None if self._pictures is None else self._pictures.prepare
+        self._engine, self._cache = build_engine(config, tokenizer, runner, constraints, prepare)
         self._close_runner = close_runner or _nothing
         self._inbox = Inbox()
         self._is_closing = False
@@ -121,6 +127,22 @@ class LocalBackend(ProcessLocal):
         if isinstance(runner, RankedRunner):
             runner.when_gone(lambda: self._inbox.post(runner.check))  # it ends an idle engine, too
         close_at_exit(self)
+
+    def _picture_pool(
+        self,
+        processor: MediaProcessor | None,
+        load: Callable[[Source], Media] | None,
+        vocabulary_size: int,
+    ) -> PicturePool | None:
+        """Where pictures are decoded, which prompts may hold from now on; None: no processor."""
+        if processor is None or load is None:
+            return None
+        self.tokenizer.take_pictures(processor)
+        most = self.config.feature_slots
+        return PicturePool(processor, load, vocabulary_size, most, self._wake)
+
+    def _wake(self) -> None:
+        self._inbox.post(_nothing)
 
     @classmethod
     def from_folder(cls, model: str | Path = EMBEDDED, **settings: Any) -> LocalBackend:
@@ -171,7 +193,7 @@ class LocalBackend(ProcessLocal):
             model=self.name,
             context_len=self._input_processor.context_len,
             vocabulary_size=self._input_processor.vocabulary_size,
-            features=_FEATURES,
+            features=self._features,
             counters=self._engine.counters.as_dict() | self._compiling.as_dict("compile_seconds"),
             load=self._engine.load(),
         )
@@ -254,7 +276,9 @@ class LocalBackend(ProcessLocal):
                 self._inbox.wait(0)
         for mailbox in self._pending_calls.open:
             mailbox.fail(self._end(BackendClosed.meanwhile()))
-        for close in (self._close_runner, self._compile_pool.close, self._compile_queue.close):
+        pictures = () if self._pictures is None else (self._pictures.close,)
+        closes = self._close_runner, self._compile_pool.close, self._compile_queue.close
+        for close in (*closes, *pictures):
             try:
                 close()
             except Exception:
@@ -270,6 +294,8 @@ class LocalBackend(ProcessLocal):
         """One step; if calls ended in it, their callers may call again before the next one."""
         num_ended, started = self._pending_calls.num_ended, time.monotonic()
         self._engine.step()
+        if self._engine.is_waiting:  # for pixels, whose coming posts an action
+            self._inbox.wait(0.05)
         num_ended = self._pending_calls.num_ended - num_ended
         if num_ended and not self.config.has_overlap:  # else a device waits as well
             num_open = self._pending_calls.num_open + num_ended
@@ -282,46 +308,6 @@ class LocalBackend(ProcessLocal):
         error = EngineDied(f"the engine died: {self._cause!r}")
         error.__cause__ = self._cause
         return error
-
-
-def build_engine(
-    config: EngineConfig,
-    tokenizer: Tokenizer,
-    runner: Runner,
-    constraints: Constraints | None = None,
-) -> tuple[Engine, RadixCache]:
-    """The engine of a resolved config around a runner, and its cache."""
-    assert config.num_slots is not None and config.context_len is not None
-    assert config.max_running is not None and config.chunk_tokens is not None
-    host = HostTier.of(config.host_slots, config.host_policy)
-    cache = RadixCache(config.num_slots, config.cache, host, config.logprob_bytes)
-    roots = Roots(cache, config.root_timeout)
-    waiting = WaitingQueue(
-        config.order,
-        ageing=config.ageing,
-        context_len=config.context_len,
-        hold_min=config.hold_min,
-        seed=config.seed,
-    )
-    scheduler = Scheduler(
-        cache,
-        roots,
-        waiting,
-        max_running=config.max_running,
-        context_len=config.context_len,
-        chunk_tokens=config.chunk_tokens,
-    )
-    engine = Engine(
-        scheduler,
-        runner,
-        cache,
-        roots,
-        OutputProcessor(tokenizer, constraints, config.jumps),
-        max_waiting=config.max_waiting,
-        hints=config.hints and config.cache,
-        overlap=config.has_overlap,
-    )
-    return engine, cache
 
 
 def fitted(config: EngineConfig, described: Described) -> EngineConfig:

@@ -28,7 +28,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("core/common/", "kernels/", "kernels/cpu/jit/"),
     ("core/api/", "kernels/cpu/", "kernels/cpu/sampling/", "kernels/gpu/"),
     (
-        *("core/text/", "core/radix/", "core/fsm/regex/", "core/model/hub/"),
+        *("core/text/", "core/media/", "core/radix/", "core/fsm/regex/", "core/model/hub/"),
         *("kernels/cpu/loops/", "kernels/gpu/attention/"),
         *(
             "adapters/hints/",
@@ -39,6 +39,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     (
         *("core/fsm/tokens/", "core/fsm/json_schema/patterns/", "kernels/cpu/attention/"),
+        *("core/engine/pictures/",),
         *("kernels/cpu/linear/", "adapters/", "adapters/http/server/"),
     ),
     (
@@ -54,6 +55,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         *("core/fsm/", "core/model/", "adapters/native/", "adapters/http/forkroot/"),
         *("adapters/dspy/hints/", "adapters/guidance/"),
     ),
+    ("core/model/vision/",),
     (
         *("core/engine/", "core/process/"),
         *("core/model/arch/", "core/model/transformers/", "core/model/sampling/"),
@@ -75,6 +77,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "core/common/": (),
     "core/api/": ("core/common/",),
     "core/text/": ("core/api/",),
+    "core/media/": BASE,
     "core/radix/": ("core/api/",),
     "core/fsm/regex/": ("core/api/",),
     "core/fsm/tokens/": ("core/api/", "core/fsm/regex/"),
@@ -85,12 +88,20 @@ KNOWS: dict[str, tuple[str, ...]] = {
         "core/fsm/json_schema/*",
     ),
     "core/fsm/": (*BASE, "core/fsm/*"),
-    "core/engine/": (*BASE, "core/text/", "core/radix/", "core/fsm/", "core/fsm/tokens/"),
+    "core/engine/pictures/": (*BASE, "core/text/"),
+    "core/engine/": (
+        *(*BASE, "core/text/", "core/radix/", "core/fsm/", "core/fsm/tokens/"),
+        "core/engine/pictures/",
+    ),
     "core/process/": (*BASE, "core/text/", "core/model/hub/", "core/fsm/*"),
     "core/model/hub/": BASE,
     "core/model/": (*BASE, "core/model/hub/", "kernels/*"),
     "core/model/arch/": ("core/api/", "core/model/", "kernels/*"),
-    "core/model/transformers/": (*BASE, "core/model/", "core/model/hub/", "kernels/*"),
+    "core/model/vision/": (*BASE, "core/model/", "core/model/hub/"),
+    "core/model/transformers/": (
+        *(*BASE, "core/model/", "core/model/hub/"),
+        *("core/model/vision/", "kernels/*"),
+    ),
     "core/model/sampling/": ("core/api/", "core/model/", "kernels/*"),
     "core/model/runner/": (*BASE, "core/model/", "core/model/sampling/", "kernels/*"),
     "core/model/checkpoint/": (*BASE, "core/model/*", "kernels/*"),
@@ -116,7 +127,10 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/": (*BASE, "core/model/hub/", "adapters/hints/", "adapters/common/"),
     "adapters/native/language/": (*BASE, "adapters/", "adapters/common/"),
     "adapters/native/interpreter/": (*BASE, "adapters/native/language/"),
-    "adapters/native/": (*BASE, "adapters/", "adapters/common/", "adapters/native/*"),
+    "adapters/native/": (
+        *(*BASE, "core/media/", "adapters/", "adapters/common/"),
+        "adapters/native/*",
+    ),
     "adapters/sglang/": (*BASE, "adapters/", "adapters/native/*"),
     "adapters/dspy/patterns/": ("core/api/", *SCHEMAS),
     "adapters/dspy/hints/": (*BASE, "adapters/hints/", "adapters/dspy/patterns/"),
@@ -163,7 +177,10 @@ WITH_TORCH = (
     *("models/training/optimizer.py", "models/training/planting.py"),
     *("models/training/probe.py", "models/training/train.py"),
 )
-WITHOUT_TORCH = ("core/model/__init__.py", "core/model/config.py", "core/model/hub/*")
+WITHOUT_TORCH = (
+    *("core/model/__init__.py", "core/model/config.py", "core/model/hub/*"),
+    "core/model/vision/*",
+)
 
 
 class Import(NamedTuple):

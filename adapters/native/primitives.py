@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from ...core.api.keywords import ENGINE, KeywordOwner, checks_keywords
 from ...core.api.protocol import Backend, Choices, Grammar, Image, InvalidCall, Video
+from ...core.media.sources import Source, image_data, video_data
 from .language.choices import find_method
 from .language.constraints import Schema, constraint_of
 from .language.expressions import (
@@ -131,16 +130,18 @@ def select(
     return Select(_checked_name(name), options, method, checked_backend(backend))
 
 
-def image(source: bytes | str | PathLike[str]) -> Expression:
-    """An encoded image: its bytes, or the path of a local file, read here and now."""
-    return Media(Image(_read(source)))
+def image(source: Source) -> Expression:
+    """A picture: encoded bytes, the path of a local file (read here and now), a data: URL, an image
+    of Pillow, or an array of uint8 [height, width, 3]. Raises InvalidCall."""
+    return Media(Image(image_data(source)))
 
 
-def video(source: bytes | str | PathLike[str], num_frames: int) -> Expression:
-    """An encoded video, of which the model is shown `num_frames` evenly spaced frames."""
+def video(source: Source, num_frames: int) -> Expression:
+    """A clip, of which the model is shown `num_frames` evenly spaced frames: as `image`, or frames,
+    as a list of images or an array of uint8 [frames, height, width, 3]. Raises InvalidCall."""
     if type(num_frames) is not int or num_frames < 1:
         raise InvalidCall("num_frames", num_frames, "an integer >= 1")
-    return Media(Video(_read(source), num_frames))
+    return Media(Video(video_data(source), num_frames))
 
 
 def system(content: Expression | str) -> Expression:
@@ -199,12 +200,3 @@ def _checked_name(name: str | None) -> str | None:
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value)
-
-
-def _read(source: bytes | str | PathLike[str]) -> bytes:
-    if isinstance(source, bytes):
-        return source
-    try:
-        return Path(source).read_bytes()
-    except (OSError, TypeError, ValueError) as error:
-        raise InvalidCall("source", source, "bytes, or the path of a readable file") from error

@@ -6,10 +6,8 @@ native `gen` (`grammar`, `seed`, ...) by keyword as well.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import replace
-from os import PathLike
 from typing import Any
 
 from ...core.api.protocol import InvalidCall, UnsupportedCall
@@ -141,19 +139,12 @@ def select(
 
 
 def image(expr: Any) -> Expression:
-    """An image: its bytes, the path of a local file, or an image object with a `save` method, as
-    Pillow's are. Raises InvalidCall for a file that cannot be read, UnsupportedCall for a URL."""
-    if isinstance(expr, str) and expr.startswith(("http://", "https://", "data:")):
-        allowed = "bytes, or the path of a local file: nothing is fetched"
-        raise UnsupportedCall("image", expr, allowed)
-    if not isinstance(expr, bytes | str | PathLike) and hasattr(expr, "save"):
-        buffer = io.BytesIO()
-        expr.save(buffer, format="PNG")
-        expr = buffer.getvalue()
+    """An image: its bytes, the path of a local file, a data: URL, an image of Pillow, or an array.
+    Raises InvalidCall for what is none of these, UnsupportedCall for other URLs."""
     return primitives.image(expr)
 
 
-def video(path: str | PathLike[str], num_frames: int) -> Expression:
+def video(path: Any, num_frames: int) -> Expression:
     """A video, of which the model is shown `num_frames` frames. Raises as `image`."""
     return primitives.video(path, num_frames)
 

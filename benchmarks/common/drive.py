@@ -12,11 +12,11 @@ from forkroot.benchmarks.common.vocabularies import Words
 from forkroot.core.api.config import EngineConfig
 from forkroot.core.api.protocol import Call, Completion, ForkrootError
 from forkroot.core.api.reply import Mailbox
+from forkroot.core.assembly import build_engine
 from forkroot.core.common.counters import Counters
 from forkroot.core.engine.engine import Runner
 from forkroot.core.engine.input import InputProcessor
 from forkroot.core.fsm.constraints import Constraints
-from forkroot.core.local import build_engine
 
 
 class Drive:

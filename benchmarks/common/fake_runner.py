@@ -29,14 +29,17 @@ from ...core.api.batch import (
 )
 from ...core.text.tokenizer import Tokenizer, byte_alphabet
 from ...kernels.interface import table_index
+from .fake_features import FakeFeatures
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _EMPTY = np.uint64(0xDEADBEEF)
+_FIRST_KEY = 257  # of features of pictures, with `byte_tokenizer`
 
 
 class FakeRunner:
     """Runs batches on hashes. Keeps a slot table of its own, as a device does, and asserts that the
-    changes which batches name keep it up to date.
+    changes which batches name keep it up to date. Asserts that features of pictures are encoded
+    before they are read, see `FakeFeatures`.
 
     num_slots: of its pool. vocabulary_size: tokens are sampled from 0 .. vocabulary_size - 1.
     fails_on: a batch with this token id raises RuntimeError. broken_on: a sequence that ends in
@@ -58,6 +61,7 @@ class FakeRunner:
         self._broken_on = broken_on
         self._table: Ints | None = None
         self._is_stale = np.empty(0, bool)
+        self.features = FakeFeatures(max(_FIRST_KEY, vocabulary_size))
         self.num_runs = 0
         self.num_computed = 0
 
@@ -66,6 +70,7 @@ class FakeRunner:
         self.num_runs += 1
         self.num_computed += len(batch.ids)
         self._update_table(batch)
+        self.features.update(batch)
         for it in batch.copies:
             if it.is_load:
                 self._pool[it.slots] = self._host[it.host]

@@ -22,8 +22,8 @@ from forkroot.benchmarks.common.report import parser, report
 from forkroot.core.api.config import EngineConfig
 from forkroot.core.api.protocol import Call, ForkHint, Sampling, Tokens
 from forkroot.core.api.reply import Mailbox
+from forkroot.core.assembly import build_engine
 from forkroot.core.engine.input import InputProcessor
-from forkroot.core.local import build_engine
 from forkroot.core.model.arch.llama import Llama
 from forkroot.core.model.checkpoint.load import load_model
 from forkroot.core.model.config import ModelConfig

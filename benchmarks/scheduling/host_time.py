@@ -24,9 +24,9 @@ from forkroot.core.api.batch import Batch, Outcome, SamplingParams
 from forkroot.core.api.config import EngineConfig
 from forkroot.core.api.protocol import Call, Sampling, Tokens
 from forkroot.core.api.reply import Mailbox
+from forkroot.core.assembly import build_engine
 from forkroot.core.engine.engine import Engine
 from forkroot.core.engine.input import InputProcessor
-from forkroot.core.local import build_engine
 from forkroot.core.model.sampling.device_sampler import sample_on_device
 from forkroot.core.model.sampling.fetch import Fetch
 

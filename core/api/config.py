@@ -78,6 +78,10 @@ class EngineConfig:
     max_waiting: maximum number of waiting calls of one tenant; one more ends in Overloaded.
     chunk_tokens: maximum prompt tokens computed in one step (chunked prefill); None: 1024 on a CPU,
       up to 8192 on a GPU, likewise.
+    feature_slots: features of pictures and clips that are kept on the device: one for each token
+      of a prompt that stands for a part of a picture. A picture of more is refused.
+    tower_tokens: maximum tokens of pictures that the model's tower computes in one step, but for a
+      single tile or frame; None: as chunk_tokens.
     context_len: maximum tokens of one sequence, at most the context length of the model; None: that
       length.
     order: scheduling policy of waiting calls: "lpm" (longest prefix match first), "dfs"
@@ -100,6 +104,10 @@ class EngineConfig:
     hold_min: minimum number of shared tokens for which a call waits while another call computes
       them.
     seed: the seed from which calls without a seed derive theirs.
+    media_bytes: maximum encoded bytes of a picture or clip.
+    media_pixels: maximum pixels of a picture, or of all frames taken from a clip together.
+    media_frames: maximum frames taken from a clip.
+    media_seconds: processor seconds that decoding a picture or clip may take.
     """
 
     dtype: str = "auto"
@@ -118,6 +126,8 @@ class EngineConfig:
     max_running: int | None = None
     max_waiting: int = 10_000
     chunk_tokens: int | None = None
+    feature_slots: int = 16_384
+    tower_tokens: int | None = None
     context_len: int | None = None
     order: str = "lpm"
     ageing: int = 16
@@ -131,6 +141,10 @@ class EngineConfig:
     hold_min: int = 8
     plain_content: bool = False
     seed: int = 0
+    media_bytes: int = 64 << 20
+    media_pixels: int = 64 << 20
+    media_frames: int = 128
+    media_seconds: float = 5.0
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> EngineConfig:
@@ -206,7 +220,12 @@ class EngineConfig:
         running = min(running, slots)  # each has a slot at least
         tokens = self.chunk_tokens or CHUNK_TOKENS
         return replace(
-            self, context_len=context, num_slots=slots, max_running=running, chunk_tokens=tokens
+            self,
+            context_len=context,
+            num_slots=slots,
+            max_running=running,
+            chunk_tokens=tokens,
+            tower_tokens=self.tower_tokens or tokens,
         )
 
 
@@ -264,11 +283,15 @@ _RULES: dict[str, _Rule] = {
     "max_running": _optional_size(1, 65_536, "65536"),
     "max_waiting": _integer(1),
     "chunk_tokens": _optional_size(1),
+    "feature_slots": _integer(1),
+    "tower_tokens": _optional_size(1),
     "context_len": _optional_size(2),
     "ageing": _integer(1),
     "hold_min": _integer(1),
     "exact_nodes": _integer(1),
     "seed": _integer(0, 2**63 - 1, "2**63-1"),
+    **dict.fromkeys(("media_bytes", "media_pixels", "media_frames"), _integer(1)),
+    "media_seconds": ("a finite number of seconds > 0", lambda v: _is_duration(v, math.inf)),
     "host_file": ("the name of a new file, or None", lambda v: isinstance(v, str | None)),
     "device": (
         "the name of a device, such as cpu or cuda:0",

@@ -7,9 +7,10 @@ its digest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import groupby
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -40,24 +41,27 @@ class Media:
         """Name these frames by their digest."""
         frames = np.ascontiguousarray(frames)
         head = f"{kind} {frames.shape} {seconds}".encode()
-        return cls(kind, frames, blake2b(head + b"\0" + frames.tobytes(), digest_size=32).digest())
+        hashed = blake2b(head + b"\0", digest_size=32)
+        hashed.update(frames.data)
+        return cls(kind, frames, hashed.digest(), seconds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """How one picture or clip stands in a model's prompt. Depends on its kind and size, not on its
-    pixels.
+    """How one picture or clip stands in a model's prompt. Depends on its kind, size and times, not
+    on its pixels.
 
     ids: [n] what replaces the model's one placeholder: token ids, and FEATURE where a feature of
       the tower goes.
     unit_costs: tower tokens of each unit that the tower computes apart (a tile, or a frame).
-    grids: [k, 3] frames, rows and columns of features of each part, in order, for models whose
-      rotary positions have three parts; else [0, 3].
+    positions: [3, n] rotary positions of models that have three, counted from the first id's; None:
+      positions count tokens. num_positions: the token behind it has this position, in all three.
     """
 
     ids: _Ints
     unit_costs: tuple[int, ...]
-    grids: _Ints
+    positions: _Longs | None = None
+    num_positions: int = 0
 
     @property
     def num_features(self) -> int:
@@ -109,7 +113,9 @@ class Encode:
     """Units of a picture that go through the tower before anything else of a batch is computed.
 
     units: which; parts of one picture come in order. The features are stored under its digest once
-    the last unit is done, until they are dropped.
+    the last unit is done, until they are dropped. Units that are stored already are not computed
+    again. After a batch that failed it is not known whether its units are stored: encode all units
+    of the picture again.
     """
 
     digest: bytes
@@ -129,6 +135,18 @@ class MediaSpan:
     end: int
     digest: bytes
     offset: int
+
+
+def with_pictures(
+    decode: Callable[[Sequence[int]], str], ids: Sequence[int], vocabulary_size: int
+) -> str:
+    """The text of a prompt's ids, in which features are shown as "[image x 576]": how many there
+    are in a row. decode: the text of tokens."""
+    pieces = []
+    for is_key, run in groupby(ids, lambda token: token >= vocabulary_size):
+        found = list(run)
+        pieces.append(f"[image x {len(found)}]" if is_key else decode(found))
+    return "".join(pieces)
 
 
 def media_keys(digest: bytes, settings: bytes, num: int, vocabulary_size: int) -> _Ints:

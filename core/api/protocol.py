@@ -111,12 +111,14 @@ class TokenLogprob:
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens of one call. `cached_tokens` of the `prompt_tokens` were not computed again;
-    `root_tokens` of these are of the root that the call's hint names: what the hint saved."""
+    `root_tokens` of these are of the root that the call's hint names: what the hint saved.
+    `image_tokens` of the `prompt_tokens` are features of pictures and clips."""
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
     root_tokens: int = 0
+    image_tokens: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -124,6 +126,7 @@ class Usage:
             self.cached_tokens + other.cached_tokens,
             self.completion_tokens + other.completion_tokens,
             self.root_tokens + other.root_tokens,
+            self.image_tokens + other.image_tokens,
         )
 
 
@@ -208,7 +211,8 @@ class Completion:
 class BackendInfo:
     """What a backend runs and how it fares.
 
-    features: of "tokens" (accepts token ids), "options", "hints", "images", "constraints".
+    features: of "tokens" (accepts token ids), "options", "hints", "images", "videos",
+      "constraints".
     counters: totals since the start, such as "prompt_tokens" and "cached_tokens".
     load: what there is at this moment, such as "running" and "waiting".
     version: of forkroot, where a server reports it.

@@ -49,6 +49,9 @@ class Counters:
 
     prompt_tokens counts those of every sequence; cached_tokens of these were not computed,
     root_tokens of which are of roots that the calls' hints name.
+    image_tokens of the prompt_tokens are features of pictures and clips; features_cached counts
+    those whose keys and values were computed, from features that were on the device already.
+    pictures_encoded and tower_tokens count what the tower computed.
     forced_tokens of the completion_tokens were appended without a pass of their own.
     sampled_tokens counts sampled tokens, step by step. evicted_tokens made room for others.
     queue_seconds: of each call, from its submission to the step in which it first ran.
@@ -60,6 +63,10 @@ class Counters:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     root_tokens: int = 0
+    image_tokens: int = 0
+    features_cached: int = 0
+    pictures_encoded: int = 0
+    tower_tokens: int = 0
     completion_tokens: int = 0
     forced_tokens: int = 0
     computed_tokens: int = 0

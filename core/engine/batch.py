@@ -10,11 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..api.batch import Batch, Ints, Longs, Outcome, Query
+from ..api.media import MediaSpan
 from ..api.protocol import TokenLogprob
 from ..radix.host import HostTier
+from .pictures.features import Work
+from .pictures.prompt import rotary_positions, spans_from
 from .sequence import Sequence
 
 _NOTHING = range(0)
+_NO_WORK = Work()
 
 
 @dataclass(slots=True)
@@ -67,11 +71,12 @@ def write_batch(
     host: HostTier | None,
     has_params: bool,
     changed: Ints,
+    work: Work = _NO_WORK,
 ) -> Batch:
     """The forward pass over these parts, whose slots are in the table; a token in flight is
     a reference that the scheduler wrote. Sets `sample_index` of each sequence that samples, and
     takes the pending copies of the host tier. has_params: the sampling parameters are known
-    already. changed: as in `Batch`."""
+    already. changed: as in `Batch`. work: what it does beside computing tokens."""
     are_single = all(part.count == 1 for part in parts)
     ids, positions, starts, lens = (_decodes if are_single else _chunks)(parts)
     ends = np.cumsum(lens, dtype=np.int32)
@@ -85,6 +90,7 @@ def write_batch(
     for index, i in enumerate(sampling):
         sequences[i].sample_index = index
     scored, targets, num_top_logprobs = _score_plan(parts, ends - lens)
+    has_pictures = any(sequence.spans for sequence in sequences)
     queried = [
         (i, node)
         for i, sequence in enumerate(sequences)
@@ -109,6 +115,10 @@ def write_batch(
         queries=tuple([Query(np.array(it.tokens, np.int64), it.sets) for _, it in queried]),
         copies=() if host is None else host.take_copies(),
         changed=changed,
+        dropped=work.dropped,
+        encodes=work.encodes,
+        media=_media(parts, ends - lens) if has_pictures else (),
+        parts=_rotary(parts) if has_pictures else None,
     )
 
 
@@ -134,6 +144,31 @@ def _chunks(parts: list[Part]) -> tuple[Longs, Ints, Ints, Ints]:
         np.array([start for _, start, _ in spans], np.int32),
         np.array([part.count for part in parts], np.int32),
     )
+
+
+def _media(parts: list[Part], offsets: Ints) -> tuple[MediaSpan, ...]:
+    """Which of the batch's ids are features of pictures."""
+    found: list[MediaSpan] = []
+    for part, offset in zip(parts, offsets.tolist(), strict=True):
+        spans = part.sequence.spans
+        if not spans or part.start >= spans[-1].end:
+            continue
+        shift, last = offset - part.start, part.start + part.count
+        for span in spans[spans_from(spans, part.start) :]:
+            start, end = max(span.start, part.start), min(span.end, last)
+            if start >= end:
+                break
+            first = span.offset + start - span.start
+            found.append(MediaSpan(start + shift, end + shift, span.picture.key, first))
+    return tuple(found)
+
+
+def _rotary(parts: list[Part]) -> Longs | None:
+    """[3, T] rotary positions of the batch's ids, where those of any sequence have three parts."""
+    if all(part.sequence.parts is None for part in parts):
+        return None
+    found = [rotary_positions(it.sequence.parts, it.start, it.start + it.count) for it in parts]
+    return np.concatenate(found, axis=1)
 
 
 def _score_plan(parts: list[Part], offsets: Ints) -> tuple[Ints, Longs, int]:

@@ -30,7 +30,10 @@ from ..api.reply import Mailbox
 from ..fsm.cache import GuideRequest
 from ..fsm.constraints import Constraints
 from ..fsm.guide import Cursor, Guide
+from ..text.pictures import PromptIds
 from ..text.tokenizer import Tokenizer
+from .pictures.pool import PicturePool, PictureRequest
+from .pictures.prompt import Filled, Picture, fill
 from .sequence import Job, Sequence, StopRules
 
 _EMPTY = Text(""), Tokens(())
@@ -39,11 +42,17 @@ _GOLDEN = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: spreads consecutive number
 
 
 class Prepared(NamedTuple):
-    """A call on its way: guide is None where it needs none."""
+    """A call on its way. guide, pictures: that it waits for; None where it needs none."""
 
     job: Job
-    prompt: list[int]
+    prompt: PromptIds
     guide: GuideRequest | None
+    pictures: PictureRequest | None = None
+
+    @property
+    def awaited(self) -> list[GuideRequest | PictureRequest]:
+        """What it waits for."""
+        return [it for it in (self.guide, self.pictures) if it is not None]
 
 
 @dataclass(slots=True)
@@ -55,6 +64,7 @@ class InputProcessor:
     constraints: where they are compiled; None: calls that have one are refused.
     exact_nodes: as in EngineConfig.
     seed: from which calls without a seed derive theirs.
+    pictures: where they are decoded; None: the model takes none.
     """
 
     tokenizer: Tokenizer
@@ -65,6 +75,7 @@ class InputProcessor:
     seed: int = 0
     constraints: Constraints | None = None
     exact_nodes: int = 1024
+    pictures: PicturePool | None = None
     _num_seeds: Iterator[int] = field(default_factory=itertools.count)
 
     def job(self, call: Call, mailbox: Mailbox) -> Job:
@@ -79,29 +90,36 @@ class InputProcessor:
         self._check_ids("stop_token_ids", call.sampling.stop_token_ids)
         prompt = self._encode(call.prompt, int(call.sampling.max_tokens != 0 and not call.options))
         if not isinstance(call.prompt, Chat) and not any(it not in _EMPTY for it in call.prompt):
-            prompt = []
-        self._check_ids("prompt", prompt)
-        return Prepared(Job(call, mailbox), prompt, self._request(call, prompt))
+            prompt = PromptIds([])
+        self._check_ids("prompt", prompt.ids)
+        guide = self._request(call, prompt.ids)
+        if not prompt.places:
+            return Prepared(Job(call, mailbox), prompt, guide)
+        assert self.pictures is not None, "the tokenizer takes pictures that nobody decodes"
+        pictures = self.pictures.request(call, [it.segment for it in prompt.places])
+        return Prepared(Job(call, mailbox), prompt, guide, pictures)
 
     def finish(self, prepared: Prepared) -> Job:
-        """The job of a prepared call; waits for its constraint. Raises InvalidCall or a
-        subclass."""
-        job, prompt, call = prepared.job, prepared.prompt, prepared.job.call
+        """The job of a prepared call; waits for its constraint and its pictures. Raises InvalidCall
+        or a subclass."""
+        job, call = prepared.job, prepared.job.call
+        pictures = [] if prepared.pictures is None else prepared.pictures.result()
+        prompt = fill(prepared.prompt, pictures)
         if call.options and call.scoring != "tokens":
             self._add_search(job, prompt)
         elif call.options:
-            self._add_options(job, prompt)
+            self._add_options(job, prompt, pictures)
         else:
             self._add_samples(job, prompt, prepared.guide)
         job.num_open = len(job.sequences)
-        job.root_len = self._root_len(call, prompt)
+        job.root_len = self._root_len(call, prompt.ids, pictures)
         return job
 
-    def _encode(self, prompt: Prompt, num_new: int = 0) -> list[int]:
+    def _encode(self, prompt: Prompt, num_new: int = 0) -> PromptIds:
         """A prompt's tokens. Raises CallTooLarge, without encoding all of it, for one that does not
         fit; the error leaves room for `num_new` tokens."""
         try:
-            return self.tokenizer.encode_prompt(prompt, self.context_len)
+            return self.tokenizer.encode_pictures(prompt, self.context_len)
         except CallTooLarge as error:
             raise self._too_long(error.value, self.context_len - num_new) from None
 
@@ -119,9 +137,9 @@ class InputProcessor:
             raise UnsupportedCall("constraint", kind, "None (not supported by this runtime)")
         return self.constraints.request(call)
 
-    def _add_samples(self, job: Job, prompt: list[int], request: GuideRequest | None) -> None:
+    def _add_samples(self, job: Job, prompt: Filled, request: GuideRequest | None) -> None:
         sampling = job.call.sampling
-        max_new = self._max_new(sampling, len(prompt))
+        max_new = self._max_new(sampling, len(prompt.ids))
         guide = job.guide = None if request is None else _checked(request.result(), max_new)
         rules = StopRules(
             end_ids=frozenset(sampling.stop_token_ids)
@@ -131,34 +149,35 @@ class InputProcessor:
             max_new=max_new,
         )
         seed = self._seed(sampling.seed)
-        start = job.call.scored_from
-        start = None if start is None or start >= len(prompt) else max(1, start)
+        start = _score_start(job.call, prompt)
         for index in range(sampling.n):
             cursor = None if guide is None else guide.cursor()
             sample_seed = (seed + index * _GOLDEN) % 2**63
             self._add(job, prompt, rules, sample_seed, None if index else start, cursor)
 
-    def _add_options(self, job: Job, prompt: list[int]) -> None:
+    def _add_options(self, job: Job, prompt: Filled, pictures: list[Picture]) -> None:
         """One sequence for each option; all are scored from the first token that any of them, or
         the bare prompt, does not share with the others."""
         encoded = [self._encode_option(job.call.prompt, text) for text in job.call.options]
-        start = min(_common_prefix_len(prompt, ids) for ids in encoded)
+        filled = [fill(it, pictures) for it in encoded]
+        start = min(_common_prefix_len(prompt.ids, it.ids) for it in filled)
         if start == 0:
             start_token = self._start_token()
-            if any(ids[:1] != start_token for ids in encoded):
-                encoded = [start_token + ids for ids in encoded]
+            if any(it.ids[:1] != start_token for it in encoded):
+                filled = [fill(it.behind(start_token), pictures) for it in encoded]
             start = 1
-        for ids in encoded:
-            self._check_ids("options", ids)
-            self._add(job, ids, _NO_TOKENS, score_start=max(1, min(start, len(ids) - 1)))
+        for option, it in zip(encoded, filled, strict=True):
+            self._check_ids("options", option.ids)
+            first = max(1, min(start, len(it.ids) - 1), it.end_of_features)
+            self._add(job, it, _NO_TOKENS, score_start=first)
 
-    def _add_search(self, job: Job, prompt: list[int]) -> None:
+    def _add_search(self, job: Job, prompt: Filled) -> None:
         """One sequence, after which the first token of every option comes; others follow."""
         call = job.call
         if self.constraints is None:
             raise UnsupportedCall("scoring", call.scoring, "tokens (of this runtime)")
-        prompt = prompt or self._start_token()
-        self._check_size(len(prompt) + max(len(text.encode()) for text in call.options), 0)
+        prompt = prompt if prompt.ids else Filled(self._start_token())
+        self._check_size(len(prompt.ids) + max(len(text.encode()) for text in call.options), 0)
         is_canonical = call.scoring == "canonical"
         job.search = self.constraints.search(call.options, is_canonical, self.exact_nodes)
         (root,) = job.search.wanted()
@@ -173,25 +192,27 @@ class InputProcessor:
             raise InvalidCall("prompt", "", "at least one token")
         return start_token
 
-    def _encode_option(self, prompt: Prompt, text: str) -> list[int]:
+    def _encode_option(self, prompt: Prompt, text: str) -> PromptIds:
         if not isinstance(prompt, Chat):
             return self._encode((*prompt, Text(text)))
         last = prompt.messages[-1]
         if prompt.open_last:
             opened = replace(last, content=(*last.content, Text(text)))
             return self._encode(replace(prompt, messages=(*prompt.messages[:-1], opened)))
-        ids = self._encode(prompt)
-        return ids + self.tokenizer.encode_after(text, self.context_len)
+        before = self._encode(prompt)
+        ids = before.ids + self.tokenizer.encode_after(text, self.context_len)
+        return before._replace(ids=ids)
 
     def _add(
         self,
         job: Job,
-        ids: list[int],
+        prompt: Filled,
         rules: StopRules,
         seed: int = 0,
         score_start: int | None = None,
         cursor: Cursor | None = None,
     ) -> None:
+        ids = prompt.ids
         self._check_size(len(ids), rules.max_new)
         ids_buffer = np.empty(len(ids) + rules.max_new, np.int32)
         ids_buffer[: len(ids)] = ids
@@ -206,6 +227,8 @@ class InputProcessor:
                 seed=seed,
                 is_plain_greedy=_is_plain_greedy(job.call.sampling),
                 score_start=score_start,
+                spans=prompt.spans,
+                parts=prompt.parts,
                 cursor=cursor,
             )
         )
@@ -243,7 +266,7 @@ class InputProcessor:
             if not 0 <= token < self.vocabulary_size:
                 raise InvalidCall(field, token, f"token ids 0 to {self.vocabulary_size - 1}")
 
-    def _root_len(self, call: Call, prompt: list[int]) -> int:
+    def _root_len(self, call: Call, prompt: list[int], pictures: list[Picture]) -> int:
         """Tokens of the shared prefix that the call's hint marks in its prompt; 0 for none."""
         hint = call.hint
         if hint is None or hint.prefix_end is None or hint.prefix_end <= 0:
@@ -254,7 +277,8 @@ class InputProcessor:
         else:
             shared = call.prompt[: hint.prefix_end]
         try:
-            return _common_prefix_len(self.tokenizer.encode_prompt(shared), prompt) if shared else 0
+            root = self.tokenizer.encode_pictures(shared) if shared else PromptIds([])
+            return _common_prefix_len(fill(root, pictures[: len(root.places)]).ids, prompt)
         except InvalidCall:  # the chat template takes no such beginning of a chat
             return 0
 
@@ -269,6 +293,18 @@ def _checked(guide: Guide, max_new: int) -> Guide:
         allowed = f">= {shortest}, the tokens of the shortest valid answer"
         raise InvalidCall("max_tokens", max_new, allowed)
     return guide
+
+
+def _score_start(call: Call, prompt: Filled) -> int | None:
+    """The position of the first token to be scored; None: none. Raises InvalidCall where that comes
+    before a picture, whose features have no probability."""
+    start = call.scored_from
+    if start is None or start >= len(prompt.ids):
+        return None
+    if start < prompt.end_of_features:
+        allowed = f"at least {prompt.end_of_features}, as what comes before is or ends in a picture"
+        raise InvalidCall("scored_from", start, allowed)
+    return max(1, start)
 
 
 def _splitmix64(number: int) -> int:

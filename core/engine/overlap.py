@@ -21,6 +21,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 from ..api.batch import Batch, Outcome, SamplingParams
 from ..api.protocol import BackendClosed
 from .batch import Part
+from .pictures.features import Work
 
 T = TypeVar("T")
 
@@ -58,10 +59,12 @@ class Launcher(Protocol):
 
 
 class PendingStep:
-    """The parts of a launched step, and its batch in flight, or the error of the launch."""
+    """The parts and the other work of a launched step, and its batch in flight, or the error of the
+    launch."""
 
-    def __init__(self, parts: list[Part], launch: Callable[[], InFlightBatch]) -> None:
+    def __init__(self, parts: list[Part], work: Work, launch: Callable[[], InFlightBatch]) -> None:
         self.parts = parts
+        self.work = work
         self._batch = attempt(launch)
 
     @property

@@ -1,13 +1,16 @@
-"""Calls on their way to the engine: prepared, and held until their constraints are compiled.
+"""Calls on their way to the engine: prepared, and held until their constraints are compiled and
+their pictures decoded.
 
-No thread waits for a compilation. A call that is held ends at its deadline, which counts from its
-submission, and when it is cancelled; a constraint that nobody waits for any more is not compiled.
+No thread waits for these. A call that is held ends at its deadline, which counts from its
+submission, and when it is cancelled; a constraint that nobody waits for any more is not compiled,
+and a picture not decoded.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from ..api.protocol import (
@@ -21,9 +24,11 @@ from ..api.protocol import (
     Reply,
 )
 from ..api.reply import Mailbox
+from ..fsm.cache import GuideRequest
 from .engine import Engine
 from .inbox import Inbox
 from .input import InputProcessor, Prepared
+from .pictures.pool import PictureRequest
 from .sequence import Job
 
 T = TypeVar("T")
@@ -71,13 +76,15 @@ class PendingCalls:
         prepared.job.arrived = mailbox.submitted
         self._jobs[mailbox] = prepared.job
         mailbox.when_done(self._forget)
-        if prepared.guide is None or prepared.guide.is_done:
+        awaited = [it for it in prepared.awaited if not it.is_done]
+        if not awaited:
             self._finish(prepared)
             return
-        guide, deadline = prepared.guide, call.deadline
+        deadline = call.deadline
         self._held[mailbox] = None if deadline is None else mailbox.submitted + deadline
-        mailbox.when_done(lambda _: guide.leave())
-        guide.when_done(lambda: self._finish(prepared))
+        for request in awaited:
+            mailbox.when_done(partial(_leave, request))
+        self._finish_after(prepared, awaited)
         if not self._inbox.post(_wake):
             mailbox.fail(self._closed())
 
@@ -97,7 +104,8 @@ class PendingCalls:
         for reply, expires in list(self._held.items()):
             if expires is not None and expires <= now and (job := self._jobs.get(reply)):
                 self._held.pop(reply, None)
-                text = f"deadline={job.call.deadline} s is over: its constraint is not compiled yet"
+                what = "it waits for its constraint or its pictures"
+                text = f"deadline={job.call.deadline} s is over: {what}"
                 job.mailbox.fail(DeadlineExceeded(text))
 
     @property
@@ -105,8 +113,17 @@ class PendingCalls:
         """Whether `expire` will have something to do."""
         return any(expires is not None for expires in list(self._held.values()))
 
+    def _finish_after(
+        self, prepared: Prepared, awaited: list[GuideRequest | PictureRequest]
+    ) -> None:
+        """Finish a call once all of these are done."""
+        if not awaited:
+            self._finish(prepared)
+        else:
+            awaited[0].when_done(lambda: self._finish_after(prepared, awaited[1:]))
+
     def _finish(self, prepared: Prepared) -> None:
-        """Hand a call over to the engine; its constraint is compiled, or not allowed."""
+        """Hand a call over to the engine; what it waited for is there, or is not allowed."""
         mailbox = prepared.job.mailbox
         self._held.pop(mailbox, None)
         if mailbox.done():
@@ -157,6 +174,10 @@ def _tried(mailbox: Mailbox, action: Callable[[], T]) -> T | None:
         failure.__cause__ = error
         mailbox.fail(failure)
     return None
+
+
+def _leave(request: GuideRequest | PictureRequest, _: Reply) -> None:
+    request.leave()
 
 
 def _wake() -> None:

@@ -13,6 +13,7 @@ from ..common.fair_share import FairShare
 from ..radix.cache import Lease, RadixCache
 from .batch import Part
 from .forks import Roots
+from .pictures.features import Features
 from .preemption import Holders, is_prefilling, unallocated
 from .prefilling import Prefilling
 from .queue import MATCHES_PER_STEP, WaitingQueue
@@ -25,6 +26,7 @@ class Scheduler:
 
     max_running: rows of the slot table. context_len: its columns, and a sequence's longest length.
     chunk_tokens: prompt tokens computed in one step at most (chunked prefill).
+    features: those of pictures that the runner holds; None: sequences show no pictures.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class Scheduler:
         max_running: int,
         context_len: int,
         chunk_tokens: int,
+        features: Features[Sequence] | None = None,
     ) -> None:
         self._cache = cache
         self._roots = roots
@@ -49,6 +52,7 @@ class Scheduler:
         self._is_changed = True
         self._num_roots = 0
         self._changed: list[tuple[int, int, int]] = []
+        self.features: Features[Sequence] = features or Features()
         self.table: Ints = np.zeros((max_running, context_len), np.int32)
         self.running: list[Sequence] = []
         self.num_retracted = 0
@@ -70,14 +74,14 @@ class Scheduler:
     def schedule(self) -> list[Part]:
         """Admit waiting sequences and choose what the next step computes; slots are allocated.
 
-        May retract running sequences. Empty only when nothing runs, or when all that was admitted
-        is cached already (a prefill-only call).
+        May retract running sequences. Empty only when nothing runs, when all that was admitted is
+        cached already (a prefill-only call), or when all waits for features of pictures.
         """
         self._admit()
         if (victim := self._find_victim()) is not None:
             self._yield_to_others(victim)
         parts = self._allocate()
-        while not parts and any(sequence.num_pending for sequence in self.running):
+        while not parts and not self.features.is_busy and any(s.num_pending for s in self.running):
             self._free_memory()
             parts = self._allocate()
         self._new_token_ratio.decay()
@@ -90,6 +94,7 @@ class Scheduler:
         self._admit()
         if self._find_victim() is not None:
             return []
+        self.features.plan(self._chunk_tokens)
         decodes = self._allocate_decodes(self._ready_ahead())
         self._new_token_ratio.decay()
         return [] if decodes is None else decodes + self._allocate_prefills(self._chunk_tokens)
@@ -155,6 +160,7 @@ class Scheduler:
         self._queue.leave(sequence)
         if sequence.row < 0:
             return
+        self.features.discard(sequence)
         self._commit(sequence)
         assert sequence.lease is not None
         self._free(sequence, sequence.lease.length)
@@ -172,14 +178,6 @@ class Scheduler:
         if is_memory_short:
             self._new_token_ratio.increase()
         self.num_retracted += 1
-
-    def num_held_slots(self) -> int:
-        """Slots of running sequences that are not in the tree."""
-        return sum(
-            sequence.num_allocated - sequence.lease.length
-            for sequence in self.running
-            if sequence.lease is not None
-        )
 
     # --- admission -------------------------------------------------------------------------
 
@@ -263,6 +261,7 @@ class Scheduler:
         self.table[sequence.row, : lease.length] = lease.slots
         self._changed.append((sequence.row, 0, lease.length))
         self.running.append(sequence)
+        self.features.add(sequence)
         self._prefilling.add(sequence)
 
     def _waits_for_prefix(self, sequence: Sequence) -> bool:
@@ -304,12 +303,13 @@ class Scheduler:
 
     def _allocate(self) -> list[Part]:
         """One token for each sequence that generates, retracting until these fit, and chunks."""
+        self.features.plan(self._chunk_tokens)
         while (decodes := self._allocate_decodes(self._ready())) is None:
             self._free_memory()
         return decodes + self._allocate_prefills(self._chunk_tokens)
 
     def _ready(self) -> list[Sequence]:
-        return [sequence for sequence in self.running if sequence.num_unallocated == 1]
+        return [s for s in self.running if s.num_unallocated == 1 and self.features.has_next(s)]
 
     def _ready_ahead(self) -> list[Sequence]:
         """Those with one token to compute, or one in flight: its id refers
@@ -319,7 +319,7 @@ class Scheduler:
             if sequence.has_token_in_flight:
                 sequence.ids[sequence.num_ids] = -1 - sequence.sample_index
                 ready.append(sequence)
-            elif sequence.num_unallocated == 1:
+            elif sequence.num_unallocated == 1 and self.features.has_next(sequence):
                 ready.append(sequence)
         return ready
 
@@ -349,6 +349,7 @@ class Scheduler:
             name = sequence.job.call.owner
             most = budgets.get(name, budget)
             count = min(sequence.num_unallocated, most, self._cache.num_available)
+            count = self.features.reach(sequence, count) if sequence.spans else count
             slots = self._cache.allocate(count) if count else None
             if slots is None:
                 continue

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..api.batch import GREEDY, Ints, SamplingParams
+from ..api.batch import GREEDY, Ints, Longs, SamplingParams
 from ..api.protocol import Call, FinishReason, TokenLogprob, Usage
 from ..api.reply import Mailbox
 from ..fsm.guide import Cursor, Guide
@@ -18,6 +18,7 @@ from ..fsm.tokens.tokenizations import Node, Tokenizations
 from ..radix.cache import Lease
 from ..radix.logprobs import Logprobs
 from ..text.tokenizer import StreamDecoder
+from .pictures.prompt import FeatureSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,9 @@ class Ending:
 class Sequence:
     """Tokens on their way through the engine.
 
-    ids: [capacity] prompt, then generated tokens; the first `num_ids` count.
+    ids: [capacity] prompt, then generated tokens; the first `num_ids` count. Those of features of
+      pictures, which `spans` has, are keys outside of the vocabulary.
+    parts: [3, prompt] rotary positions of models that have three, or None.
     score_start: position of the first token to be scored; None: none. scores, score_tops: those
       known so far, and their top log-probabilities. num_cached_scores: how many of the next ones
       the cache had at the last match. num_stored_scores: how many of the first ones it was given.
@@ -85,6 +88,8 @@ class Sequence:
     seed: int
     is_plain_greedy: bool = False
     score_start: int | None = None
+    spans: tuple[FeatureSpan, ...] = ()
+    parts: Longs | None = None
     num_computed: int = 0
     num_allocated: int = 0
     epoch: int = 0
@@ -196,6 +201,20 @@ class Sequence:
         return self.ids[: self.num_ids]
 
     @property
+    def num_image_tokens(self) -> int:
+        """Tokens of its prompt that are features of pictures."""
+        return sum([span.end - span.start for span in self.spans])
+
+    @property
+    def _prompt_tokens(self) -> Ints:
+        """Its prompt without features of pictures, which are no tokens."""
+        if not self.spans:
+            return self.ids[: self.prompt_len]
+        edges = [0, *(edge for span in self.spans for edge in span[:2]), self.prompt_len]
+        pairs = zip(edges[::2], edges[1::2], strict=True)
+        return np.concatenate([self.ids[start:end] for start, end in pairs])
+
+    @property
     def generated(self) -> Ints:
         """Generated tokens."""
         return self.ids[self.prompt_len : self.num_ids]
@@ -223,7 +242,7 @@ class Sequence:
             logit_bias=tuple(sampling.logit_bias.items()) if sampling.logit_bias else (),
             banned=tuple(self.rules.end_ids) if is_early and mask is None else (),
             generated=self.generated if is_penalised or is_repeating else None,
-            prompt=self.ids[: self.prompt_len] if is_repeating else None,
+            prompt=self._prompt_tokens if is_repeating else None,
             mask=mask,
             logprobs=sampling.logprobs,
             log_mass=sampling.log_mass and mask is not None,
@@ -301,7 +320,9 @@ class Sequence:
         prompt = self.ids[: self.prompt_len - len(self.node.path)]
         ids = np.concatenate((prompt, np.array(node.path, np.int32)))
         size = len(ids)
-        return Sequence(self.job, index, ids, size, size, self.rules, self.seed, node=node)
+        found = Sequence(self.job, index, ids, size, size, self.rules, self.seed, node=node)
+        found.spans, found.parts = self.spans, self.parts
+        return found
 
     def append(self, token: int) -> int:
         """Add a generated token; returns how many there are."""
@@ -345,6 +366,7 @@ class Job:
             cached_tokens=sum(sequence.cached_len or 0 for sequence in sequences),
             completion_tokens=sum(sequence.num_new for sequence in self.sequences),
             root_tokens=sum(sequence.cached_root_len or 0 for sequence in sequences),
+            image_tokens=sum(sequence.num_image_tokens for sequence in sequences),
         )
 
 

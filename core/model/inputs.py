@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,7 +12,15 @@ from torch import Tensor
 
 from ...kernels.gpu.upload import uploaded
 from ...kernels.interface import Attention, Past
-from ..api.batch import Batch, Ints
+from ..api.batch import Batch, Ints, Longs
+
+
+class Spliced(NamedTuple):
+    """Features of pictures in a batch. tokens: [n] which of its tokens they replace. values: [n,
+    width]: embeddings, and behind these what each of the first layers adds to its output."""
+
+    tokens: Tensor
+    values: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +28,8 @@ class Inputs:
     """ids, positions, slots: [tokens]. wanted: [rows] the tokens whose hidden state is wanted:
     those sampled, then those scored, then those queried; None: every token, once and in order.
     plans: what the attention kernel made of the batch's slots, for each of the model's windows.
-    past: which slots these are; None in recorded steps."""
+    past: which slots these are; None in recorded steps. spliced: features of pictures; the ids of
+    these tokens are 0. parts: [3, tokens] rotary positions where they are not `positions`."""
 
     ids: Tensor
     positions: Tensor
@@ -28,6 +37,8 @@ class Inputs:
     wanted: Tensor | None
     plans: tuple[Any, ...]
     past: Past | None = None
+    spliced: Spliced | None = None
+    parts: Tensor | None = None
 
     @classmethod
     def of(
@@ -37,22 +48,37 @@ class Inputs:
         attention: Attention,
         device: torch.device,
         sampled_ids: Tensor | None = None,
+        features: Sequence[Tensor] = (),
     ) -> Inputs:
         """Bring a batch to the device, without waiting for it. sampled_ids: the samples that
-        its ids may refer to, as in `named`; None: they refer to none."""
+        its ids may refer to, as in `named`; None: they refer to none. features: of each of its
+        spans of pictures."""
         past = past_of(batch)
         wanted, plans = wanted_of(batch), tuple(_plans(past, windows, attention))
-        arrays: list[np.ndarray[Any, Any]] = [batch.ids, batch.positions, batch.slots]
+        replaced = _replaced(batch)
+        ids_only = batch.ids.copy() if len(replaced) else batch.ids
+        ids_only[replaced] = 0
+        arrays: list[np.ndarray[Any, Any]] = [ids_only, batch.positions, batch.slots]
         arrays += [] if wanted is None else [wanted]
+        arrays += [] if batch.parts is None else [batch.parts]
+        arrays += [replaced] if len(replaced) else []
         if device.type == "cpu":
             tensors = [torch.from_numpy(array.astype(np.int64, copy=False)) for array in arrays]
         else:
             small = [array.astype(np.int32, copy=False) for array in arrays]
             tensors = [tensor.long() for tensor in uploaded(small, device)]
+        spliced = Spliced(tensors.pop(), torch.cat(list(features))) if len(replaced) else None
+        parts = None if batch.parts is None else tensors.pop().reshape(3, -1)
         ids, positions, slots, *rest = tensors
         if sampled_ids is not None:
             ids = named(ids, sampled_ids)
-        return cls(ids, positions, slots, rest[0] if rest else None, plans, past)
+        return cls(ids, positions, slots, rest[0] if rest else None, plans, past, spliced, parts)
+
+
+def _replaced(batch: Batch) -> Longs:
+    """Which tokens are features of pictures."""
+    spans = [np.arange(span.start, span.end) for span in batch.media]
+    return np.concatenate(spans) if spans else np.empty(0, np.int64)
 
 
 def past_of(batch: Batch) -> Past:

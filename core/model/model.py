@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from ...kernels.interface import Attention
 from ..api.batch import Ints
+from ..api.media import Pixels
 from .inputs import Inputs
 from .pool import KVPool
 from .sizes import Sizes
@@ -52,3 +54,24 @@ class RankedModel(Model, Protocol):
     def sum_rows(self, num_tokens: int, num_wanted: int) -> list[int]:
         """The number of rows of each sum over all ranks in one pass, in order; sums of no rows do
         not take place. num_tokens, num_wanted: of the inputs."""
+
+
+class Tower(Protocol):
+    """The part of a model that makes features of pictures, in the model's dtype and on its
+    device."""
+
+    def encode(self, pixels: Sequence[Pixels], units: Sequence[range]) -> list[list[Tensor]]:
+        """Of some units of each picture what the tower makes of them, each alone."""
+
+    def features(self, pixels: Pixels, units: Sequence[Tensor]) -> Tensor:
+        """[features, width] of a picture, from all its units in order. width: a multiple of the
+        hidden size; what is behind that goes to layers, see `Spliced`."""
+
+
+@runtime_checkable
+class VisionModel(Model, Protocol):
+    """A decoder whose inputs may hold features of pictures."""
+
+    @property
+    def tower(self) -> Tower | None:
+        """What makes them; None: it takes text alone."""

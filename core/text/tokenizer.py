@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -18,9 +18,11 @@ from typing import Any
 import tokenizers
 
 from ..api.files import TOKENIZER_BYTES, read_bytes
+from ..api.media import MediaProcessor
 from ..api.protocol import Chat, InvalidCall, InvalidModel, Segment, Text, Tokens, UnsupportedCall
 from .chat_template import ChatTemplate
 from .encoding import TextEncoder
+from .pictures import Picture, Place, Placeholders, PromptIds
 
 _MOST_TOKENS = 1 << 24
 
@@ -40,7 +42,8 @@ class Tokenizer:
         plain_content: bool = False,
     ) -> None:
         self._core = core
-        self._plain = PlainNames(core) if plain_content else None
+        self._plain = self._plain_texts = PlainNames(core) if plain_content else None
+        self._placeholders = Placeholders()
         self._template = template
         spec: dict[str, Any] = json.loads(core.to_str())
         self.token_bytes = _token_bytes(core, spec)
@@ -105,27 +108,58 @@ class Tokenizer:
                 raise InvalidCall("prompt", token, f"token ids 0 to {len(table) - 1}")
         return b"".join([table[token] for token in ids])
 
+    def take_pictures(self, processor: MediaProcessor) -> None:
+        """Let prompts hold pictures and clips, as this processor of the model says. Names of their
+        placeholders in texts stay plain text from now on."""
+        self._placeholders = Placeholders(processor)
+        names = [self._core.id_to_token(token) or "" for token in self._placeholders.tokens]
+        self._plain_texts = PlainNames(self._core, names, is_special_too=False)
+        if self._plain is not None:
+            self._plain = PlainNames(self._core, names)
+
     def encode_prompt(
         self, prompt: tuple[Segment, ...] | Chat, most: int | None = None
     ) -> list[int]:
-        """Token ids of a whole prompt.
+        """Token ids of a whole prompt, with one placeholder for each picture.
 
         Neighbouring texts are encoded as one. A text that carries ids keeps them where they spell
         it. A prompt that begins with text gets `start_ids`; a chat has what its template writes.
         most: as in `encode`.
         """
+        return self.encode_pictures(prompt, most).ids
+
+    def encode_pictures(
+        self, prompt: tuple[Segment, ...] | Chat, most: int | None = None
+    ) -> PromptIds:
+        """As `encode_prompt`, and where the pictures stand. Raises UnsupportedCall for one that the
+        model does not take, InvalidCall for placeholders that are of no picture."""
         if isinstance(prompt, Chat):
-            if self._template is None:
-                raise UnsupportedCall("prompt", "a chat", "a model that has a chat template")
-            chat = prompt if self._plain is None else self._plain.with_plain_names(prompt)
-            return self._encode_segments(self._template.render(chat), most)
-        ids = self._encode_segments(prompt, most)
+            return self._encode_chat(prompt, most)
+        plain = None if self._placeholders.is_empty else self._plain_texts
+        encoded = self._encode_segments(plain.split(prompt) if plain else prompt, most)
         starts_with_text = bool(prompt) and isinstance(prompt[0], Text)
         start = list(self.start_ids)
-        return ids if not starts_with_text or ids[: len(start)] == start else start + ids
+        is_started = not starts_with_text or encoded.ids[: len(start)] == start
+        return encoded if is_started else encoded.behind(start)
 
-    def _encode_segments(self, segments: Sequence[Segment], most: int | None) -> list[int]:
+    def _encode_chat(self, chat: Chat, most: int | None) -> PromptIds:
+        if self._template is None:
+            raise UnsupportedCall("prompt", "a chat", "a model that has a chat template")
+        plain = self._plain or self._plain_texts
+        shown: list[Picture] = []
+        segments = self._template.render(
+            chat if plain is None else plain.with_plain_names(chat),
+            None if self._placeholders.is_empty else shown,
+        )
+        return self._encode_segments(segments, most, shown)
+
+    def _encode_segments(
+        self, segments: Iterable[Segment], most: int | None, shown: Sequence[Picture] = ()
+    ) -> PromptIds:
+        """shown: pictures whose placeholders are in the texts already."""
         ids: list[int] = []
+        places: list[Place] = []
+        found: list[tuple[int, int]] = []
         pending = ""
         for segment in (*segments, Tokens(())):
             if isinstance(segment, Text) and not self._has_own_ids(segment):
@@ -133,10 +167,20 @@ class Tokenizer:
                 continue
             if pending:
                 left = None if most is None else max(0, most - len(ids))
-                ids += self.encode_after(pending, left) if ids else self.encode(pending, left)
+                run = self.encode_after(pending, left) if ids else self.encode(pending, left)
+                found += self._placeholders.find(run, len(ids))
+                ids += run
                 pending = ""
-            ids += _known_ids(segment)
-        return ids
+            if isinstance(segment, Text | Tokens):
+                if isinstance(segment, Tokens):
+                    self._placeholders.check_ids(segment.ids)
+                ids += segment.ids or ()
+            else:
+                wrapped, index = self._placeholders.wrapped(segment)
+                places.append(Place(len(ids) + index, segment))
+                ids += wrapped
+        places += self._placeholders.match(found, shown)
+        return PromptIds(ids, tuple(sorted(places, key=lambda it: it.index)))
 
     def _has_own_ids(self, segment: Text) -> bool:
         """Whether the segment carries ids of this vocabulary that spell its text."""
@@ -146,23 +190,31 @@ class Tokenizer:
 
 
 class PlainNames:
-    """Keeps names of special tokens in messages as plain text, encoded with ordinary tokens."""
+    """Keeps names of special tokens in texts as plain text, encoded with ordinary tokens.
 
-    def __init__(self, core: tokenizers.Tokenizer) -> None:
+    names: of others, too. is_special_too: False: of these alone.
+    """
+
+    def __init__(
+        self, core: tokenizers.Tokenizer, names: Iterable[str] = (), is_special_too: bool = True
+    ) -> None:
         added = core.get_added_tokens_decoder().values()
-        names = sorted((it.content for it in added if it.special and it.content), key=len)
-        self._name = re.compile("|".join(map(re.escape, reversed(names))) or r"(?!)")
+        special = (it.content for it in added if it.special and is_special_too)
+        known = sorted({*names, *special} - {""}, key=lambda it: (-len(it), it))
+        self._name = re.compile("|".join(map(re.escape, known)) or r"(?!)")
+        self._names = frozenset(map(core.token_to_id, known))
         self._core = tokenizers.Tokenizer.from_str(core.to_str())
         self._core.encode_special_tokens = True
         self._ids: dict[str, tuple[int, ...]] = {}  # of the names in texts so far
 
     def with_plain_names(self, chat: Chat) -> Chat:
         """The chat with these names as segments of their own, with the ids that spell them."""
-        messages = (
-            replace(it, content=tuple(chain.from_iterable(map(self._split, it.content))))
-            for it in chat.messages
-        )
+        messages = (replace(it, content=self.split(it.content)) for it in chat.messages)
         return replace(chat, messages=tuple(messages))
+
+    def split(self, segments: Iterable[Segment]) -> tuple[Segment, ...]:
+        """Segments with these names as segments of their own, likewise."""
+        return tuple(chain.from_iterable(map(self._split, segments)))
 
     def _split(self, segment: Segment) -> Iterator[Segment]:
         if not isinstance(segment, Text) or segment.ids is not None:
@@ -178,10 +230,16 @@ class PlainNames:
     def _ids_of_name(self, name: str) -> tuple[int, ...]:
         """Ids of the name after other text, so that no vocabulary puts a blank before it."""
         if name not in self._ids:
-            prefix, whole = self._encode("\n"), self._encode("\n" + name)
-            is_after = whole[: len(prefix)] == prefix
-            self._ids[name] = whole[len(prefix) :] if is_after else self._encode(name)
+            found = self._ids_after_text(name)
+            if self._names.intersection(found):  # it is no special token, but an added one
+                found = self._ids_after_text(name[:1]) + self._ids_after_text(name[1:])
+            self._ids[name] = found
         return self._ids[name]
+
+    def _ids_after_text(self, text: str) -> tuple[int, ...]:
+        prefix, whole = self._encode("\n"), self._encode("\n" + text)
+        is_after = whole[: len(prefix)] == prefix
+        return whole[len(prefix) :] if is_after else self._encode(text)
 
     def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self._core.encode(text, add_special_tokens=False).ids)
@@ -201,13 +259,6 @@ class StreamDecoder:
         text, length = codecs.utf_8_decode(data, "replace", is_last)
         self._rest = data[length:]
         return text
-
-
-def _known_ids(segment: Segment) -> tuple[int, ...]:
-    if isinstance(segment, Text | Tokens):
-        return segment.ids or ()
-    kind = type(segment).__name__.lower()
-    raise UnsupportedCall("prompt", f"a segment with {kind} data", "text and tokens")
 
 
 def _token_bytes(core: tokenizers.Tokenizer, spec: Mapping[str, Any]) -> list[bytes]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from forkroot.benchmarks.common import fake_media
 from forkroot.benchmarks.common.fake_runner import FakeRunner, LateRunner, byte_tokenizer
 from forkroot.core.api.config import EngineConfig
 from forkroot.core.api.protocol import Call, Completion, ForkrootError, Sampling, Text
@@ -15,6 +16,9 @@ from forkroot.core.engine.engine import Engine
 from forkroot.core.engine.forks import Roots
 from forkroot.core.engine.input import InputProcessor
 from forkroot.core.engine.output import OutputProcessor
+from forkroot.core.engine.pictures.features import Features
+from forkroot.core.engine.pictures.pool import PicturePool
+from forkroot.core.engine.pictures.prompt import Picture
 from forkroot.core.engine.queue import WaitingQueue
 from forkroot.core.engine.scheduler import Scheduler
 from forkroot.core.engine.sequence import Job
@@ -30,7 +34,7 @@ class Bench:
     """An engine over a runner without a model, under a clock that is set by hand.
 
     Every step is followed by `engine.check()`. retract_every: all that runs is retracted after
-    every so many steps; 0: never.
+    every so many steps; 0: never. processor: of pictures; None: there are none.
     """
 
     def __init__(
@@ -38,6 +42,7 @@ class Bench:
         runner: Any = None,
         retract_every: int = 0,
         end_ids: Iterable[int] = (END,),
+        processor: Any = None,
         **settings: Any,
     ) -> None:
         sizes = {"num_slots": 600, "context_len": 256, "max_running": 8, "chunk_tokens": 64}
@@ -49,6 +54,15 @@ class Bench:
         self.runner = runner or FakeRunner(config.num_slots, num_host=config.host_slots)
         if config.has_overlap and isinstance(self.runner, FakeRunner):
             self.runner = LateRunner(self.runner)
+        self.tokenizer, self.processor, self.features, pictures = TOKENIZER, processor, None, None
+        if processor is not None:
+            self.tokenizer = byte_tokenizer()
+            self.tokenizer.take_pictures(processor)
+            pictures = PicturePool(processor, fake_media.load, 257, config.feature_slots)
+            tower_tokens = config.tower_tokens or config.chunk_tokens
+            self.features = Features(
+                config.feature_slots, tower_tokens, lambda it: self.prepare(it)
+            )
         self.constraints = Constraints(TOKENIZER.token_bytes, [END], TOKENIZER.encode_after)
         host = HostTier.of(config.host_slots, config.host_policy)
         self.cache = RadixCache(config.num_slots, config.cache, host, config.logprob_bytes)
@@ -66,6 +80,7 @@ class Bench:
             max_running=config.max_running,
             context_len=config.context_len,
             chunk_tokens=config.chunk_tokens,
+            features=self.features,
         )
         self.engine = Engine(
             self.scheduler,
@@ -79,10 +94,15 @@ class Bench:
             clock=lambda: self.now,
         )
         self.pending_calls = InputProcessor(
-            TOKENIZER, config.context_len, config.num_slots, 257, frozenset({END})
+            *(self.tokenizer, config.context_len, config.num_slots, 257, frozenset({END})),
+            pictures=pictures,
         )
         self.endings: dict[Mailbox, int] = {}
         self.jobs: dict[Mailbox, Job] = {}
+
+    def prepare(self, picture: Picture) -> None:
+        """Make pixels at once."""
+        picture.pixels = self.processor.pixels(fake_media.load(picture.source))
 
     def submit(self, call: Call) -> Mailbox:
         """Let a call wait; one that is refused has ended."""

@@ -17,6 +17,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from ....core.api.media import with_pictures
 from ....core.api.protocol import NodeView
 from ..server.errors import Fault, Refused
 from ..server.runtime import Runtime
@@ -116,7 +117,7 @@ class LiveSnapshot:
     def _nodes(self, views: Sequence[NodeView], now: float) -> Iterator[dict[str, Any]]:
         """tokens: of its edge, of which `text` may be the beginning. sharers: calls, and pinned
         roots, that hold it now. idle: seconds since it was in use; None: before it was watched."""
-        ends = {view.id: view.end for view in views}
+        texts, ends = self._runtime.texts, {view.id: view.end for view in views}
         idle = self._uses.idle(views, now)
         for view in views:
             num_tokens = view.end - ends.get(view.parent, 0)
@@ -126,7 +127,7 @@ class LiveSnapshot:
                 "id": view.id,
                 "parent": view.parent,
                 "namespace": view.namespace,
-                "text": self._runtime.texts.decode(view.tokens) + rest,
+                "text": with_pictures(texts.decode, view.tokens, len(texts.token_bytes)) + rest,
                 "tokens": num_tokens,
                 "end": view.end,
                 "sharers": view.lock_count,

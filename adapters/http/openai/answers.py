@@ -58,12 +58,13 @@ def outputs_of(completion: Completion, num: int = 1) -> Sequence[Output]:
 
 
 def usage_body(usage: Usage) -> dict[str, Any]:
-    """Tokens in OpenAI's shape."""
+    """Tokens in OpenAI's shape; those of pictures in its details, if there are any."""
+    images = {"image_tokens": usage.image_tokens} if usage.image_tokens else {}
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, **images},
     }
 
 

@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 
 from ...api.batch import Batch, Ints, Outcome
+from ...api.media import MediaSpan
 
 NUM_MICRO_BATCHES = 4  # where memory is short
 
 
 def micro_batches(batch: Batch, num_tokens: int, has_params: bool = False) -> Iterator[Batch]:
     """The same tokens in order, at most `num_tokens` in each: a sequence may be split. The KV that
-    a token reads is written by its own micro-batch or an earlier one. Only the first has copies.
+    a token reads is written by its own micro-batch or an earlier one. Only the first has copies,
+    and drops and encodes pictures.
     has_params: each gets its part of the sampling parameters; else none has any."""
     ends, num_sampled = np.cumsum(batch.lens), 0
-    for start in range(0, len(batch.ids), num_tokens):
+    for start in range(0, max(1, len(batch.ids)), max(1, num_tokens)):
         part = _tokens_of(batch, ends, start, min(start + num_tokens, len(batch.ids)))
         if has_params:
             count = len(part.sampled)
@@ -70,4 +72,17 @@ def _tokens_of(batch: Batch, ends: Ints, start: int, end: int) -> Batch:
         queried=batch.queried[queried] - start,
         queries=tuple(batch.queries[i] for i in queried.tolist()),
         copies=batch.copies if start == 0 else (),
+        dropped=batch.dropped if start == 0 else (),
+        encodes=batch.encodes if start == 0 else (),
+        media=tuple(_spans_of(batch, start, end)),
+        parts=None if batch.parts is None else batch.parts[:, start:end],
     )
+
+
+def _spans_of(batch: Batch, start: int, end: int) -> Iterator[MediaSpan]:
+    """Features of pictures among these tokens."""
+    for span in batch.media:
+        first, last = max(span.start, start), min(span.end, end)
+        if first < last:
+            offset = span.offset + first - span.start
+            yield MediaSpan(first - start, last - start, span.digest, offset)

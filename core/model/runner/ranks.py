@@ -38,6 +38,7 @@ from ..inputs import wanted_of
 from ..model import Model, RankedModel
 from ..parallel import GroupCollectives, Progress, Ranks
 from .answers import blocks
+from .messages import MediaMessages, array_of, plain_of
 from .micro_batches import NUM_MICRO_BATCHES, merged, micro_batches
 from .runner import DeviceBatch, ModelRunner
 
@@ -109,6 +110,7 @@ class RankedRunner:
         self._ranks = ranks
         self._progress = ranks.progress
         self._others = others
+        self._media = MediaMessages()
         if ranks.abort is not None:
             others.when_gone(ranks.abort)
         self._progress.num_started = 1
@@ -175,8 +177,9 @@ class RankedRunner:
             spans = np.concatenate([spans, batch.changed])
         table = [spans, batch.table[table_index(spans)]]
         arrays = [getattr(batch, name) for name in _ARRAYS]
-        copies = [(_plain(it.slots), _plain(it.host), it.is_load) for it in batch.copies]
-        return batch.table.shape, [_plain(array) for array in (*table, *arrays)], copies
+        copies = [(plain_of(it.slots), plain_of(it.host), it.is_load) for it in batch.copies]
+        plain = [plain_of(array) for array in (*table, *arrays)]
+        return batch.table.shape, plain, copies, self._media.message(batch)
 
 
 class RankedBatch:
@@ -230,16 +233,18 @@ def follow(
     runner.record_steps()
     progress.num_done = 1
     table: Ints | None = None
-    for shape, plain, plain_copies in messages:
+    media = MediaMessages()
+    for shape, plain, plain_copies, plain_media in messages:
         if table is None:
             table = np.zeros(shape, np.int32)
-        plain_spans, slots, *arrays = (_array(item) for item in plain)
+        plain_spans, slots, *arrays = (array_of(item) for item in plain)
         spans = plain_spans.reshape(-1, 3)
         table[table_index(spans)] = slots
         fields: dict[str, Any] = dict(zip(_ARRAYS, arrays, strict=True))
         copies = tuple(
-            Copy(_array(slots), _array(host), is_load) for slots, host, is_load in plain_copies
+            Copy(array_of(slots), array_of(host), is_load) for slots, host, is_load in plain_copies
         )
+        fields |= media.fields(plain_media)
         batch = Batch(**fields, table=table, sampling_params=(), copies=copies, changed=spans)
         progress.num_started += 1
         num_collectives = progress.num_collectives
@@ -328,12 +333,3 @@ def _collectives(model: Model, ranks: Ranks, batch: Batch) -> Iterator[Callable[
 
 def _no_memory(rank: str) -> str:
     return f"the memory of {rank} of the model is too small for a batch"
-
-
-def _plain(array: np.ndarray[Any, Any]) -> tuple[str, bytes]:
-    return array.dtype.str, np.ascontiguousarray(array).tobytes()
-
-
-def _array(plain: tuple[str, bytes]) -> np.ndarray[Any, Any]:
-    kind, data = plain
-    return np.frombuffer(bytearray(data), kind)

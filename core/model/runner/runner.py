@@ -28,6 +28,7 @@ from ..sampling.masks import allowed
 from ..sampling.sampler import Samples, has_compiled_sampler, sample
 from ..step_sizes import EXTEND_SIZES
 from .answers import answer, blocks, score
+from .features import FeatureStore
 from .graphs import CudaRecorder, Graphs, Recorder, States
 from .host import Host, HostStore
 from .micro_batches import NUM_MICRO_BATCHES, micro_batches
@@ -74,6 +75,7 @@ class ModelRunner:
         heads = ranks.part(sizes.num_kv_heads), sizes.head_dim, sizes.group
         self._attention = attention_for(Pool(device, model.dtype, num_slots, *heads), attention)
         self._drawing = sampler_for(device, sampling)
+        self._features = FeatureStore(model)
         self._sampled_ids = torch.zeros(max_running, dtype=torch.int64, device=device)
         self._graphs = self._recorded(max_running, recorder, extend_sizes) if graphs else None
         self.num_replayed = self.num_eager = 0
@@ -98,6 +100,7 @@ class ModelRunner:
         ranks, which must stay in step, OutOfMemoryError."""
         with self._context, self._resending():
             self._copy(batch.copies)
+            self._encode(batch)
             return self._in_flight(self._states_or_micro_batches(batch), batch)
 
     @torch.inference_mode()
@@ -105,6 +108,7 @@ class ModelRunner:
         """Compute this rank's part of a batch that rank 0 launches."""
         with self._context, self._resending():
             self._copy(batch.copies)
+            self._encode(batch)
             self._follow(self._states(batch), batch)
 
     @torch.inference_mode()
@@ -117,13 +121,13 @@ class ModelRunner:
 
     def fits_graphs(self, batch: Batch) -> bool:
         """Whether a batch may be run as a recorded step."""
-        return self._graphs is not None and self._graphs.fits(batch)
+        return self._graphs is not None and _is_plain(batch) and self._graphs.fits(batch)
 
     def close(self) -> None:
         """Free the pool's memory; the runner cannot run any more."""
         if self._host is not None:
             self._host.close()
-        del self._graphs, self._pool, self._ahead, self.model, self._host
+        del self._graphs, self._pool, self._ahead, self.model, self._host, self._features
 
     # --- hidden states -----------------------------------------------------------------------
 
@@ -147,12 +151,25 @@ class ModelRunner:
             self._with_retry(partial(self._host.copy, self._due_copies[0]))
             self._due_copies.popleft()
 
+    def _encode(self, batch: Batch) -> None:
+        """Free and encode features of pictures; one unit at a time where memory is short."""
+        self._features.drop(batch.dropped)
+        if batch.encodes:
+            encode = self._features.encode
+            self._collectively(lambda: encode(batch), lambda: encode(batch, most_tokens=1))
+
     def _states(self, batch: Batch) -> States:
         model = self.model
+        if not len(batch.ids):
+            if isinstance(self._attention, StaticAttention) and batch.changed is not None:
+                self._attention.forget()  # nobody reads what changed in the table
+            return States(torch.empty(0, 1, dtype=model.dtype, device=model.device))
+        if self._ranks.size > 1 and not self._features.has(batch.media):
+            raise torch.OutOfMemoryError("pictures were not encoded, as memory was short")
         num_references = -int(batch.ids.min(initial=0))
         if num_references:
             self._ranks.broadcast_from_first(self._sampled_ids[:num_references])
-        if self._graphs is not None:
+        if self._graphs is not None and _is_plain(batch):
             made = self._graphs.run(batch)
             if made is not None:
                 self.num_replayed += 1
@@ -160,7 +177,9 @@ class ModelRunner:
         self.num_eager += 1
         self._ahead.use(int(batch.slots.max(initial=0)))
         sampled_ids = self._sampled_ids if num_references else None
-        inputs = Inputs.of(batch, model.windows, self._attention, model.device, sampled_ids)
+        features = self._features.of(batch.media)
+        arguments = model.windows, self._attention, model.device, sampled_ids, features
+        inputs = Inputs.of(batch, *arguments)
         return States(model.hidden(inputs, self._pool, self._attention))
 
     def _states_or_micro_batches(self, batch: Batch) -> States:
@@ -248,9 +267,9 @@ class ModelRunner:
             self.model.logits(part)
         self._sampled_logits(states, num_sampled)
 
-    def _collectively(self, action: Callable[[], T]) -> T:
+    def _collectively(self, action: Callable[[], T], again: Callable[[], T] | None = None) -> T:
         """Run what all ranks do together: as `_with_retry` with one rank, else only once."""
-        return action() if self._ranks.size > 1 else self._with_retry(action)
+        return action() if self._ranks.size > 1 else self._with_retry(action, again)
 
     def _sampled_logits(
         self, states: States, count: int, allowed: Ints | None = None
@@ -321,6 +340,11 @@ class DeviceBatch:
         """Wait for the results, and for nothing that was launched after them."""
         assert self._wait is not None, "result() before sample()"
         return self._wait()
+
+
+def _is_plain(batch: Batch) -> bool:
+    """Whether all its tokens are tokens, whose rotary positions are their positions."""
+    return not batch.media and batch.parts is None
 
 
 def _no_scores() -> tuple[Floats, tuple[Top, ...]]:

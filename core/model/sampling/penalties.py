@@ -34,9 +34,9 @@ def changed(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     rows = [(row, it) for row, it in enumerate(params) if is_changing(it)]
     if not rows:
         return logits
-    flat = logits.flatten().clone()
+    flat, size = logits.flatten().clone(), logits.shape[-1]
     repetitions = (
-        _Change(row, ids, it.repetition_penalty)
+        _Change(row, ids[ids < size], it.repetition_penalty)  # prompts may hold keys of pictures
         for row, it in rows
         if it.repetition_penalty != 1.0
         for ids in (it.prompt, it.generated)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...api.batch import Ints
 from ...api.protocol import InvalidModel
+from ..inputs import Spliced
 
 
 class Decoder:
@@ -24,17 +25,34 @@ class Decoder:
         self.device: torch.device = whole.device
         names = whole.base_model_prefix, "model"  # some name the one and have the other
         self._name = next((name for name in names if name in whole._modules), "")
-        self._body = whole._modules.get(self._name, whole)
+        self._base = whole._modules.get(self._name, whole)
+        self._body = self._base._modules.get("language_model", self._base)  # beside a tower
         self._given = _Given()
         self._parameters = inspect.signature(self._body.forward).parameters
         self._check()
 
-    def states(self, ids: Tensor, positions: Tensor, mask: Tensor | None) -> Tensor:
-        """Last hidden states [tokens, hidden] of ids and positions [1, tokens]."""
+    def states(
+        self, ids: Tensor, positions: Tensor, mask: Tensor | None, spliced: Spliced | None = None
+    ) -> Tensor:
+        """Last hidden states [tokens, hidden] of ids [1, tokens] and positions [1, tokens], or
+        rotary ones [3, 1, tokens]."""
         given = {} if mask is None else {"attention_mask": mask}
-        out = self._body(input_ids=ids, position_ids=positions, use_cache=False, **given)
+        given |= {"input_ids": ids} if spliced is None else self._embedded(ids, spliced)
+        out = self._body(position_ids=positions, use_cache=False, **given)
         states: Tensor = out[0][0]
         return states
+
+    def _embedded(self, ids: Tensor, spliced: Spliced) -> dict[str, Any]:
+        """Features of pictures in place of tokens, as a body takes them."""
+        embeddings = self._body.get_input_embeddings()(ids)
+        first, *others = spliced.values.split(embeddings.shape[-1], dim=-1)
+        embeddings[0, spliced.tokens] = first
+        if not others:
+            return {"inputs_embeds": embeddings}
+        is_spliced = torch.zeros_like(ids, dtype=torch.bool)
+        is_spliced[0, spliced.tokens] = True
+        layers = {"visual_pos_masks": is_spliced, "deepstack_visual_embeds": others}
+        return {"inputs_embeds": embeddings, **layers}
 
     def cached(self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: Any) -> Tensor:
         """Last hidden states [rows, tokens, hidden] of ids and positions [rows, tokens] behind what
@@ -54,18 +72,18 @@ class Decoder:
             ids = torch.zeros(1, len(states), dtype=torch.int64, device=states.device)
             logits: Tensor = self.whole(input_ids=ids, use_cache=False).logits[0]
         finally:
-            self.whole._modules[self._name] = self._body
+            self.whole._modules[self._name] = self._base
         return logits
 
-    def alone(self, ids: Tensor, attention: str) -> Tensor:
+    def alone(self, ids: Tensor, attention: str, **pictures: Tensor) -> Tensor:
         """Logits [tokens, vocabulary] of one whole sequence [1, tokens] by an attention of
-        transformers."""
-        own = self.whole.config._attn_implementation
-        self.whole.set_attn_implementation(attention)
+        transformers. pictures: what the model takes for those in it."""
+        own = self._body.config._attn_implementation
+        self._body.set_attn_implementation(attention)
         try:
-            logits: Tensor = self.whole(input_ids=ids, use_cache=False).logits[0]
+            logits: Tensor = self.whole(input_ids=ids, use_cache=False, **pictures).logits[0]
         finally:
-            self.whole.set_attn_implementation(own)
+            self._body.set_attn_implementation(own)
         return logits
 
     def check_positions(self) -> None:
@@ -74,7 +92,7 @@ class Decoder:
             raise InvalidModel(f"{self.name} takes no positions; expected models that do")
 
     def _check(self) -> None:
-        if self._body is self.whole:
+        if self._base is self.whole:
             raise InvalidModel(f"{self.name} has no body apart from its head")
         mixers = (torch.nn.Conv1d, torch.nn.RNNBase)
         found = [name for name, part in self._body.named_modules() if isinstance(part, mixers)]

@@ -20,6 +20,7 @@ from ..config import read_architecture
 from ..hub.files import some
 from ..keys import Keys
 from ..sizes import DTYPE_BYTES
+from ..vision.families import FAMILIES, LOOKING_AHEAD
 from .attention import NAME, TRIAL, attention_forward
 from .trial import trial_mask
 
@@ -97,7 +98,12 @@ def class_of(keys: Keys) -> Any:
     """The class that a checkpoint names. Raises InvalidModel where that is not a decoder."""
     library, name = _transformers(), read_architecture(keys)
     known = library.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    if name not in known.values():
+    if name in LOOKING_AHEAD and name not in known.values():
+        raise InvalidModel(
+            f"{keys.path}: tokens of a picture see those after them in {name}; expected causal "
+            f"attention, as in {', '.join(FAMILIES)}"
+        )
+    if name not in known.values() and name not in FAMILIES:
         allowed = f"a decoder of text that transformers {library.__version__} knows"
         raise keys.refuse("architectures", allowed)
     return getattr(library, name)
@@ -126,7 +132,8 @@ def build(kind: Any, config: Any, attention: str) -> Any:
     """A model without data to be tried, in bfloat16: some grouped products know no other type."""
     try:
         with torch.device("meta"):
-            whole = kind._from_config(config, attn_implementation=attention, dtype=torch.bfloat16)
+            given = attention_of(config, attention)
+            whole = kind._from_config(config, attn_implementation=given, dtype=torch.bfloat16)
     except Exception as error:  # foreign code may raise anything
         raise InvalidModel(f"{kind.__name__} cannot be built: {error}") from error
     return _for_inference(whole)
@@ -139,7 +146,7 @@ def load_weights(kind: Any, config: Any, folder: Path, dtype: torch.dtype, atten
             folder,
             config=config,
             dtype=dtype,
-            attn_implementation=attention,
+            attn_implementation=attention_of(config, attention),
             use_safetensors=True,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # they are distinguished below
@@ -160,6 +167,14 @@ def load_weights(kind: Any, config: Any, folder: Path, dtype: torch.dtype, atten
         if names:
             raise InvalidModel(f"{folder} {fault} {some(names)}")
     return _for_inference(whole)
+
+
+def attention_of(config: Any, attention: str) -> Any:
+    """An attention for a model's text alone: towers keep that of torch."""
+    if config.get_text_config() is config:
+        return attention
+    towers = dict.fromkeys((name for name in config.sub_configs if name != "text_config"), "sdpa")
+    return {**towers, "text_config": attention}
 
 
 def _for_inference(whole: Any) -> Any:

@@ -15,12 +15,14 @@ import torch
 from torch import Tensor
 
 from ....kernels.interface import Attention
+from ...api.media import Kind
 from ...api.protocol import InvalidModel
 from ..config import ASSUMED_LEN, check_special_tokens, read_special_tokens
 from ..inputs import Inputs
 from ..keys import Keys
 from ..pool import KVPool
 from ..sizes import Sizes
+from ..vision import load as load_processor
 from ..weights import opened, weight_files
 from .attention import NAME, TRIAL, attend_paged, handling_attention
 from .cached import CachedModel, cached_layers_of
@@ -38,7 +40,9 @@ from .library import (
     stated_context_len,
     stored_dtype,
 )
+from .picture_proof import prove_pictures
 from .proof import prove
+from .towers import tower_of
 from .trial import Layers, NotCausal, layers_of
 
 
@@ -48,6 +52,7 @@ class HubConfig(Sizes):
 
     windows: of each layer, as in `ModelConfig`.
     intercepts_sdpa: its code calls torch's attention function, see `attention`.
+    kinds: of pictures that it takes.
     cached_layers: the layers that cache, where the attention is the model's own; else ().
     """
 
@@ -55,13 +60,16 @@ class HubConfig(Sizes):
     windows: tuple[int | None, ...]
     intercepts_sdpa: bool = False
     cached_layers: tuple[int, ...] = ()
+    kinds: tuple[Kind, ...] = ()
 
     @property
     def path(self) -> str:
         """As `Sizes.path`."""
         if self.cached_layers:
             return "transformers' model code and attention (slower) on forkroot's paged KV"
-        return "transformers' model code on forkroot's paged KV"
+        text = "transformers' model code on forkroot's paged KV"
+        takes = " and ".join(f"{kind}s" for kind in self.kinds)
+        return f"{text}, with {takes} by its own tower" if takes else text
 
     def num_parameters(self) -> int:
         """As `Sizes.num_parameters`."""
@@ -76,6 +84,7 @@ class HubModel(DecoderModel):
         self.config = config
         self.windows = tuple(dict.fromkeys(config.windows))
         self._window_indices = tuple(self.windows.index(window) for window in config.windows)
+        self.tower: Any = tower_of(decoder.whole) if config.kinds else None
         self._mask = torch.zeros(1, 1, 1, 1, dtype=decoder.dtype, device=self.device)
 
     def hidden(self, inputs: Inputs, pool: KVPool, attention: Attention) -> Tensor:
@@ -84,7 +93,8 @@ class HubModel(DecoderModel):
         handler = partial(attend_paged, inputs, pool, attention, self._window_indices)
         with handling_attention(handler, intercepts_sdpa):
             mask = self._mask if intercepts_sdpa else None
-            states = self._decoder.states(inputs.ids[None], inputs.positions[None], mask)
+            positions = inputs.positions[None] if inputs.parts is None else inputs.parts[:, None]
+            states = self._decoder.states(inputs.ids[None], positions, mask, inputs.spliced)
         return states if inputs.wanted is None else states.index_select(0, inputs.wanted)
 
 
@@ -99,6 +109,12 @@ def describe(folder: str | Path) -> HubConfig:
     with quiet():
         decoder, layers, intercepts_sdpa, cached = _trial(kind, config)
     bos_id, ends = read_special_tokens(keys)
+    if bos_id is None and "text_config" in keys.values:
+        bos_id = read_special_tokens(keys.section("text_config"))[0]
+    processor = load_processor(folder)
+    if processor is not None and cached:
+        own = "has an attention of its own; expected none beside a tower"
+        raise InvalidModel(f"{decoder.name} {own}")
     sizes = HubConfig(
         architecture=decoder.name,
         vocabulary_size=layers.vocabulary_size,
@@ -114,6 +130,7 @@ def describe(folder: str | Path) -> HubConfig:
         windows=layers.windows,
         intercepts_sdpa=intercepts_sdpa,
         cached_layers=cached,
+        kinds=() if processor is None else tuple(sorted(processor.kinds)),
     )
     check_special_tokens(keys, sizes)
     return sizes
@@ -156,7 +173,10 @@ def load(
         if sizes.cached_layers:
             return _verified(CachedModel(decoder, sizes, sizes.cached_layers), decoder, own)
         model = HubModel(decoder, sizes)
-        prove(model, decoder, "sdpa" if sizes.intercepts_sdpa else "eager")
+        shown = "sdpa" if sizes.intercepts_sdpa else "eager"
+        prove(model, decoder, shown)
+        if model.tower is not None:
+            prove_pictures(model, decoder, shown, load_processor(folder))
     return model
 
 

@@ -3,6 +3,7 @@ KV, must get the logits that its own attention gives them. Fit for any device.""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,21 @@ def prove(model: Any, decoder: Any, attention: str) -> None:
     random = np.random.default_rng(0)
     low, high = min(10, model.config.vocabulary_size - 1), model.config.vocabulary_size
     sequences = [random.integers(low, high, length) for length in _LENGTHS]
-    try:
-        ours = _paged(model, sequences)
+
+    def both() -> tuple[list[Tensor], list[Tensor]]:
         tensors = [torch.from_numpy(ids)[None].to(model.device) for ids in sequences]
-        alone = [decoder.alone(ids, attention).float() for ids in tensors]
+        return _paged(model, sequences), [decoder.alone(ids, attention) for ids in tensors]
+
+    compare(model, decoder, both)
+
+
+def compare(
+    model: Any, decoder: Any, both: Callable[[], tuple[list[Tensor], list[Tensor]]]
+) -> None:
+    """Raise InvalidModel if our logits differ from those of transformers. both: gives these."""
+    try:
+        ours, theirs_alone = both()
+        alone = [logits.float() for logits in theirs_alone]
     except Exception as fault:  # foreign code may raise anything
         text = str(fault).strip().partition("\n")[0][:200]
         raise InvalidModel(
@@ -56,12 +68,7 @@ def prove(model: Any, decoder: Any, attention: str) -> None:
 
 def _paged(model: Any, sequences: list[Any]) -> list[Tensor]:
     """Logits [tokens, vocabulary] of each sequence, by batches over a pool of poison."""
-    config = model.config
-    pool = KVPool(config, _NUM_SLOTS, model.dtype, model.device, Ranks())
-    for layer in pool.layers:
-        layer.fill_(torch.nan)
-    heads = config.num_kv_heads, config.head_dim, config.group
-    attention = attention_for(Pool(model.device, model.dtype, _NUM_SLOTS, *heads))
+    pool, attention = poisoned(model, _NUM_SLOTS)
     table = np.random.default_rng(1).permutation(_NUM_SLOTS).astype(np.int32)
     table = table.reshape(len(_LENGTHS), -1)
     logits: list[list[Tensor]] = [[] for _ in sequences]
@@ -74,6 +81,16 @@ def _paged(model: Any, sequences: list[Any]) -> list[Tensor]:
             logits[row].append(part)
         done += np.array(cuts, np.int32)
     return [torch.cat(parts) for parts in logits]
+
+
+def poisoned(model: Any, num_slots: int) -> tuple[KVPool, Any]:
+    """A pool whose slots hold no numbers, and an attention over it."""
+    config = model.config
+    pool = KVPool(config, num_slots, model.dtype, model.device, Ranks())
+    for layer in pool.layers:
+        layer.fill_(torch.nan)
+    heads = config.num_kv_heads, config.head_dim, config.group
+    return pool, attention_for(Pool(model.device, model.dtype, num_slots, *heads))
 
 
 def _batch(sequences: list[Any], table: Any, done: Any, cuts: Any) -> Batch:

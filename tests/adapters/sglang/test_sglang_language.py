@@ -6,9 +6,9 @@ import asyncio
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import forkroot
@@ -465,13 +465,11 @@ def test_images_need_a_backend_that_sees_them(tmp_path: Path) -> None:
     def look(s: Any, image: Any) -> None:
         s += sgl.user(sgl.image(image) + "What?") + sgl.assistant(sgl.gen("x"))
 
-    def save(file: Any, format: str) -> None:
-        file.write(format.encode())
-
     path = tmp_path / "a.png"
     path.write_bytes(b"png")
     blind = ScriptedBackend("x", features=frozenset({"tokens"}))
-    for source in (str(path), b"png", SimpleNamespace(save=save)):
+    pixels = np.zeros((2, 3, 3), np.uint8)
+    for source in (str(path), b"png", "data:image/png;base64,cG5n", pixels):
         with pytest.raises(UnsupportedCall, match="images are not supported"):
             look.run(source, backend=blind)
         assert look.run(source, backend=ScriptedBackend("cat"))["x"] == "cat"

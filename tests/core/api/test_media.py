@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from forkroot.core.api.media import Media, media_keys
+from forkroot.core.api.media import Media, media_keys, with_pictures
 
 
 def frames(value: int = 0, count: int = 1) -> np.ndarray:
@@ -21,6 +21,7 @@ def test_equal_pictures_have_equal_digests_and_others_do_not() -> None:
         Media.of("video", frames(3, 2), (0.0, 2.0)),
     ]
     assert first.digest == same.digest
+    assert others[-1].seconds == (0.0, 2.0)
     assert len({first.digest, *(it.digest for it in others)}) == 6
 
 
@@ -32,3 +33,9 @@ def test_keys_of_pictures_lie_outside_the_vocabulary_and_depend_on_all_that_feat
     assert np.array_equal(keys[:7], media_keys(b"a" * 32, b"s", 7, 4096))
     for digest, settings in ((b"b" * 32, b"s"), (b"a" * 32, b"t")):
         assert not set(keys.tolist()) & set(media_keys(digest, settings, 500, 4096).tolist())
+
+
+def test_features_in_a_text_are_counted() -> None:
+    ids = [97, 300, 301, 302, 98, 5000]
+    shown = with_pictures(lambda run: bytes(run).decode(), ids, 257)
+    assert shown == "a[image x 3]b[image x 1]"

@@ -26,10 +26,10 @@ from forkroot.core.api.protocol import (
     UnsupportedCall,
 )
 from forkroot.core.api.reply import Mailbox
+from forkroot.core.assembly import build_engine
 from forkroot.core.engine.input import InputProcessor
 from forkroot.core.fsm.constraints import Constraints
 from forkroot.core.fsm.tokens.tokenizations import log_sum
-from forkroot.core.local import build_engine
 from forkroot.core.text.tokenizer import Tokenizer
 
 CORPUS = ("the pan is in the oven, the man ran; mañana naïve ☃ the then thenar " * 3).split()
