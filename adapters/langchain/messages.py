@@ -29,7 +29,7 @@ from ..common.spelling import spell
 from ..common.surrogates import check_text, check_texts
 from ..common.tools import Invocation, ToolFormat, ToolSpec
 
-NUM_FRAMES = 8  # of a video whose block has no `num_frames`
+NUM_FRAMES = 32  # of a video whose block has no `num_frames`; as of the server's routes
 _ROLES = {"developer": "system", "function": "tool"}
 _SKIPPED_PARTS = (  # thoughts are not sent again, and calls are sent beside the content
     *("thinking", "redacted_thinking", "reasoning", "reasoning_content"),
@@ -112,8 +112,9 @@ def _segment(part: Any, field: str) -> Segment | None:
             "image_url": {"url": str(url)} | str(url),
         }:
             return Image(data_of(url, f"{field}.image_url"))
-        case {"type": "video_url", "video_url": {"url": url} | str(url)}:
-            frames = part.get("num_frames", NUM_FRAMES)
+        case {"type": "video_url", "video_url": {"url": url} | str(url) as given}:
+            inner = given if isinstance(given, Mapping) else {}
+            frames = inner.get("num_frames", part.get("num_frames", NUM_FRAMES))
             if type(frames) is not int or frames < 1:
                 raise InvalidCall(f"{field}.num_frames", frames, "an integer >= 1")
             return Video(data_of(url, f"{field}.video_url", "a video"), frames)

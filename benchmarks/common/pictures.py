@@ -1,12 +1,6 @@
-"""Pictures and clips drawn from a seed, and their files. Numpy; clips are encoded with PyAV."""
+"""Pictures and clips drawn from a seed with numpy."""
 
 from __future__ import annotations
-
-import io
-import struct
-import zlib
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,30 +30,3 @@ def clip(seed: int, num_frames: int, size: int = 128, num_shapes: int = 4) -> li
             frame[distance < radii[index]] = colours[index]
         frames.append(frame.clip(0, 255).astype(np.uint8))
     return frames
-
-
-def png(pixels: Pixels) -> bytes:
-    """The picture as a PNG file."""
-    height, width, _ = pixels.shape
-    rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], 1)
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes())), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in chunks
-    )
-
-
-def mp4(frames: Sequence[Pixels], rate: int = 8) -> bytes:
-    """The frames as an MP4 file (MPEG-4 part 2). Raises ImportError without PyAV."""
-    import av
-
-    file = io.BytesIO()
-    with av.open(file, "w", format="mp4") as container:
-        stream: Any = container.add_stream("mpeg4", rate=rate)
-        stream.height, stream.width = frames[0].shape[:2]
-        stream.pix_fmt = "yuv420p"
-        for frame in frames:
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
-        container.mux(stream.encode())
-    return file.getvalue()

@@ -21,8 +21,9 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from forkroot.benchmarks.common.pictures import clip, mp4, picture, png
+from forkroot.benchmarks.common.pictures import clip
 from forkroot.benchmarks.common.report import parser, report
+from forkroot.core.media.encode import png
 
 CHILD = Path(__file__).with_name("sglang_stand_ins.py")
 USES_IT = re.compile(r"^\s*(import sglang\b|from sglang(\.lang\.api)? import)", re.MULTILINE)
@@ -72,13 +73,12 @@ LINES = {
     "links": [[] for _ in range(12)], "group_by_num_hoops": {"1": list(range(10))},
 }  # fmt: skip
 ANIMALS = {
-    f"images/{name}.jpeg": png(picture(number)) for number, name in enumerate(("cat", "dog"))
+    f"images/{name}.jpeg": png(clip(number, 1)) for number, name in enumerate(("cat", "dog"))
 }
 
 
 class Case(NamedTuple):
-    """What a program is started with. files: by their paths; lists are written line by line,
-    functions are called for what is written."""
+    """What a program is started with. files: by their paths; lists are written line by line."""
 
     options: str = ""
     files: dict[str, Any] = {}  # noqa: RUF012 - never changed
@@ -113,14 +113,14 @@ CASES = {  # by the folder of the program in SGLang's benchmark/, or by the name
     "llava_bench": Case(
         "--parallel 1",
         {"questions.jsonl": [{"question_id": 1, "image": "a.png", "text": "What is it?"}]}
-        | {"images/a.png": png(picture(2))},
+        | {"images/a.png": png(clip(2, 1))},
     ),
     **dict.fromkeys(
         ("local_example_llava", "local_example_llava_next", "local_example_yi_vl"),
         Case("", ANIMALS),
     ),
     "gemini_example_multimodal_chat": Case("", ANIMALS),
-    "llava_video": Case("", {"jobs.mp4": lambda: mp4(clip(3, 16))}),
+    "llava_video": Case("", {"jobs.mp4": png(clip(3, 16))}),
 }
 
 
@@ -188,8 +188,6 @@ def run(path: Path, model: str, seconds: float) -> str:
 def write(path: Path, content: Any) -> None:
     """A file of a program's input; a list as one JSON value a line."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if callable(content):
-        content = content()
     if isinstance(content, bytes):
         path.write_bytes(content)
     elif isinstance(content, list):

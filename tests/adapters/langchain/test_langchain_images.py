@@ -53,11 +53,12 @@ def test_images_of_every_provider_are_read(block: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("block", "num_frames"),
     [
-        ({"type": "video", "base64": MP4, "mime_type": "video/mp4"}, 8),
+        ({"type": "video", "base64": MP4, "mime_type": "video/mp4"}, 32),
         ({"type": "video", "base64": MP4, "extras": {"num_frames": 4}}, 4),
         ({"type": "video", "url": MP4_URL, "num_frames": 2}, 2),
-        ({"type": "video", "source_type": "base64", "data": MP4, "mime_type": "video/mp4"}, 8),
-        ({"type": "video_url", "video_url": {"url": MP4_URL}}, 8),
+        ({"type": "video", "source_type": "base64", "data": MP4, "mime_type": "video/mp4"}, 32),
+        ({"type": "video_url", "video_url": {"url": MP4_URL}}, 32),
+        ({"type": "video_url", "video_url": {"url": MP4_URL, "num_frames": 4}}, 4),
         ({"type": "video_url", "video_url": MP4_URL, "num_frames": 16}, 16),
     ],
 )
