@@ -124,7 +124,7 @@ class RequestHandler:
 
 
 def _is_short(call: Call) -> bool:
-    """Whether its texts are encoded in a moment."""
+    """Whether its texts are encoded in a moment; pictures are decoded later, by others."""
     prompt = call.prompt
     contents = [it.content for it in prompt.messages] if isinstance(prompt, Chat) else [prompt]
     texts = [it.text for segments in contents for it in segments if isinstance(it, Text)]

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,6 +44,9 @@ from .engine.pending_calls import PendingCalls
 from .engine.pictures.pool import PicturePool
 from .engine.pictures.prompt import Source
 from .fsm.constraints import Constraints
+from .media.limits import MediaLimits
+from .media.load import load as load_media
+from .model import vision
 from .model.checkpoint.load import Described, auto_dtype, check_shares, describe
 from .model.checkpoint.loops import precompiled
 from .model.checkpoint.memory import Load, largest_load, working_bytes
@@ -137,7 +141,7 @@ class LocalBackend(ProcessLocal):
         """Where pictures are decoded, which prompts may hold from now on; None: no processor."""
         if processor is None or load is None:
             return None
-        self.tokenizer.take_pictures(processor)
+        self.tokenizer.take_pictures(processor, load)
         most = self.config.feature_slots
         return PicturePool(processor, load, vocabulary_size, most, self._wake)
 
@@ -166,7 +170,9 @@ class LocalBackend(ProcessLocal):
         options = config.dtype, config.device, config.attention_kind, config.ranks
         with precompiled(described, *options):
             runner, close = _load(source, described, config)
-        return cls(model_name(source), config, tokenizer, runner, size, end_ids, close)
+        load = partial(load_media, limits=MediaLimits.of(config))
+        parts = tokenizer, runner, size, end_ids, close, vision.load(folder), load
+        return cls(model_name(source), config, *parts)
 
     def submit(self, call: Call, mailbox: Mailbox | None = None) -> Mailbox:
         """Take a call without waiting; it is checked and tokenized in this thread, and held while
@@ -189,12 +195,15 @@ class LocalBackend(ProcessLocal):
         once the engine has died."""
         if self._cause is not None:
             raise self._end(BackendClosed.before())
+        pictures = {} if self._pictures is None else self._pictures.counters
         return BackendInfo(
             model=self.name,
             context_len=self._input_processor.context_len,
             vocabulary_size=self._input_processor.vocabulary_size,
             features=self._features,
-            counters=self._engine.counters.as_dict() | self._compiling.as_dict("compile_seconds"),
+            counters=self._engine.counters.as_dict()
+            | self._compiling.as_dict("compile_seconds")
+            | pictures,
             load=self._engine.load(),
         )
 

@@ -93,7 +93,10 @@ KNOWS: dict[str, tuple[str, ...]] = {
         *(*BASE, "core/text/", "core/radix/", "core/fsm/", "core/fsm/tokens/"),
         "core/engine/pictures/",
     ),
-    "core/process/": (*BASE, "core/text/", "core/model/hub/", "core/fsm/*"),
+    "core/process/": (
+        *(*BASE, "core/text/", "core/media/", "core/model/hub/", "core/model/vision/"),
+        "core/fsm/*",
+    ),
     "core/model/hub/": BASE,
     "core/model/": (*BASE, "core/model/hub/", "kernels/*"),
     "core/model/arch/": ("core/api/", "core/model/", "kernels/*"),
@@ -141,7 +144,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/guidance/": (*BASE, "adapters/", "adapters/common/", "adapters/guidance/*"),
     "adapters/http/wire/": BASE,
     "adapters/http/server/": ("core/api/", "adapters/common/", "adapters/http/wire/"),
-    "adapters/http/requests/": (*ROUTES, "core/common/"),
+    "adapters/http/requests/": (*ROUTES, "core/common/", "core/media/"),
     "adapters/http/openai/": (*ROUTES, "adapters/http/requests/"),
     "adapters/http/sglang/": (*ROUTES, "adapters/http/requests/"),
     "adapters/http/forkroot/": (*ROUTES, "adapters/http/requests/", "adapters/http/openai/"),
@@ -177,6 +180,7 @@ WITH_TORCH = (
     *("models/training/optimizer.py", "models/training/planting.py"),
     *("models/training/probe.py", "models/training/train.py"),
 )
+TORCHLESS = "core/model/hub/", "core/model/vision/"
 WITHOUT_TORCH = (
     *("core/model/__init__.py", "core/model/config.py", "core/model/hub/*"),
     "core/model/vision/*",
@@ -354,7 +358,7 @@ def test_no_package_imports_itself_by_way_of_others(imports: tuple[Import, ...])
 def test_models_and_kernels_are_seen_by_composition_roots_alone() -> None:
     for name in KNOWS:
         seen = [it for it in KNOWS if may_know(name, it) and it != name]
-        of_models = [it for it in seen if it.startswith("core/model/") and it != "core/model/hub/"]
+        of_models = [it for it in seen if it.startswith("core/model/") and it not in TORCHLESS]
         of_kernels = [it for it in seen if it.startswith("kernels/")]
         if not name.startswith(("core/model/", "kernels/")) and name not in (
             "core/",

@@ -27,6 +27,7 @@ from .requests.validation_errors import validation_error
 from .server.admission import AdmissionMiddleware
 from .server.browsers import Browsers
 from .server.errors import Fault, Refused, error_response, fault_of
+from .server.fetch import Fetcher
 from .server.keys import Keys
 from .server.metrics import Metrics
 from .server.request_registry import RequestRegistry
@@ -48,6 +49,8 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
     passes_on = isinstance(runtime.backend, Elsewhere)
     texts = CheckedTexts(runtime.texts, runtime.backend.info)
     served = replace(runtime, backend=requests, texts=texts, passes_on=passes_on)
+    if settings.media_hosts:
+        served = replace(served, fetcher=Fetcher(settings.media_hosts))
     app = FastAPI(title="forkroot", lifespan=_with_threads, docs_url=None, redoc_url=None)
     app.state.requests = requests
     modules = (chat, completions, responses, sglang, calls, prefixes)

@@ -41,6 +41,11 @@ def add_serve_options(parser: argparse.ArgumentParser, models: str) -> None:
     more("--allowed-host", "NAME", f"{text} machine's own name (may be repeated; * for any)")
     text = "let pages of this origin use the server from a browser, as https://a.site"
     more("--cors-origin", "ORIGIN", f"{text} (may be repeated; * for any)")
+    text = (
+        "fetch pictures and clips that requests name by URLs of these hosts, as a.site or .a.site"
+    )
+    text, option = f"{text} with all below it (* for any; default: none)", "--media-hosts"
+    parser.add_argument(option, nargs="+", action="extend", default=[], metavar="HOST", help=text)
     text = "the name of the model in the API (may be repeated; the first one is reported)"
     more("--served-name", "NAME", text)
     text = "clients with different keys share the cache; otherwise each has its own"
@@ -84,6 +89,7 @@ def access_settings(options: argparse.Namespace) -> Settings:
         cors_origins=tuple(options.cors_origin),
         weights=key_weights(options.key_weight),
         rates=Rates(options.requests_per_minute, options.tokens_per_minute),
+        media_hosts=tuple(options.media_hosts),
     )
 
 

@@ -63,7 +63,7 @@ def endings(seed: int, has_clips: bool = True) -> Iterator[Ending]:
 
 def ending(name: str, expected: str, segment: Image | Video, limits: MediaLimits) -> Ending:
     """What becomes of one file."""
-    before, began, started = resident(), perf_counter(), thread_time()
+    before, began, started = rss(), perf_counter(), thread_time()
     try:
         found, text = READ, str(load(segment, limits).frames.shape)
     except InvalidCall as error:
@@ -71,10 +71,10 @@ def ending(name: str, expected: str, segment: Image | Video, limits: MediaLimits
     except Exception as error:
         found, text = type(error).__name__, str(error)
     seconds, waited = thread_time() - started, perf_counter() - began
-    return Ending(name, expected, found, text, seconds, waited, resident() - before)
+    return Ending(name, expected, found, text, seconds, waited, rss() - before)
 
 
-def resident() -> int:
+def rss() -> int:
     """Bytes of this process in memory."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
@@ -98,7 +98,7 @@ def main() -> None:
             for it in found:
                 print(f"{it.seconds:.3f} {it.name}: {it.ending} {it.text:.150}", file=sys.stderr)
         gc.collect()
-        sizes.append(resident())
+        sizes.append(rss())
         wrong = [it for it in found if not it.is_expected]
         for it in wrong:
             print(f"{it.name}: {it.ending} {it.text}; expected {it.expected}", file=sys.stderr)
@@ -111,7 +111,7 @@ def main() -> None:
         "slowest": {"name": slowest.name, "seconds": round(slowest.seconds, 3)},
         "over_a_second": [it.name for it in found if it.seconds >= 1],
         "peak_MB": peak() // MB,
-        "resident_MB": [size // MB for size in sizes],
+        "rss_MB": [size // MB for size in sizes],
     }
     report("hostile_media", figures, given.out, seed=given.seed, rounds=given.rounds)
 

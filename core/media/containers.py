@@ -86,12 +86,14 @@ def pixels_only(data: bytes, form: str, limits: MediaLimits, *, frames: bool) ->
             case "JPEG":
                 return _jpeg(data, limits)
             case "PNG":
-                check_size(*struct.unpack_from(">II", data, 16), limits)
+                width, height = struct.unpack_from(">II", data, 16)
+                check_size(width, height, limits)
                 return _png(data, (*_PNG_PIXELS, *_PNG_FRAMES * frames))
             case "TIFF":
                 return _tiff(data)
             case "GIF":
-                check_size(*(max(side, 1) for side in struct.unpack_from("<HH", data, 6)), limits)
+                width, height = struct.unpack_from("<HH", data, 6)
+                check_size(max(width, 1), max(height, 1), limits)
             case "WEBP":
                 check_size(*_webp_size(data), limits)
     except (struct.error, IndexError) as error:

@@ -1,6 +1,6 @@
 """What users hold (bytes, paths, data: URLs, Pillow's images, arrays, frames) as encoded bytes.
 
-Nothing is fetched, and Pillow is imported only for its own images. Files are read here and now.
+Nothing is fetched; numpy and Pillow are imported only for pixels. Files are read here and now.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ import stat
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-
-from ..api.media import Frames, Kind
 from ..api.protocol import InvalidCall, Shown, UnsupportedCall
-from .encode import png
 from .limits import MAX_SIDE
+
+if TYPE_CHECKING:
+    from ..api.media import Frames, Kind
 
 Source: TypeAlias = bytes | bytearray | memoryview | str | PathLike[str] | Any
 _IMAGE = (
@@ -40,7 +39,7 @@ def image_data(source: Source) -> bytes:
     """The encoded bytes of a picture. Pixels become a PNG file: equal ones give equal pictures.
     Raises InvalidCall("source")."""
     data = _encoded(source, "image", _IMAGE)
-    return png([_frame(source, _IMAGE)]) if data is None else data
+    return _png([_frame(source, _IMAGE)]) if data is None else data
 
 
 def video_data(source: Source) -> bytes:
@@ -54,7 +53,7 @@ def video_data(source: Source) -> bytes:
     frames = [_frame(it, _VIDEO) for it in given] if is_list else []
     if not frames or any(it.shape != frames[0].shape for it in frames):
         raise InvalidCall("source", _shown(source), f"{_VIDEO}, all of one size")
-    return png(frames)
+    return _png(frames)
 
 
 def from_url(url: str, kind: Kind, field: str) -> bytes:
@@ -100,6 +99,12 @@ def _encoded(source: Source, kind: Kind, allowed: str) -> bytes | None:
         raise InvalidCall("source", source, allowed) from error
 
 
+def _png(frames: list[Frames]) -> bytes:
+    from .encode import png
+
+    return png(frames)
+
+
 def _frame(source: Any, allowed: str) -> Frames:
     """[height, width, 3] of an image of Pillow, an array, or what `image_data` takes and Pillow
     reads."""
@@ -110,9 +115,9 @@ def _frame(source: Any, allowed: str) -> Frames:
             return oriented(source)
         except (OSError, ValueError) as error:
             raise InvalidCall("source", Shown(f"an image ({error})"), allowed) from error
-    found = source if isinstance(source, np.ndarray) else None
-    if found is None and hasattr(source, "__array__"):
-        found = np.asarray(source)
+    import numpy as np
+
+    found = np.asarray(source) if hasattr(source, "__array__") else None
     if (
         found is None
         or found.dtype != np.uint8
@@ -125,7 +130,7 @@ def _frame(source: Any, allowed: str) -> Frames:
 
 
 def _shown(source: Any) -> object:
-    if isinstance(source, np.ndarray):
+    if hasattr(source, "dtype") and hasattr(source, "shape"):
         return Shown(f"an array of {source.dtype} {list(source.shape)}")
     is_short = source is None or isinstance(source, str | int)
     return source if is_short else Shown(f"a {type(source).__name__}")

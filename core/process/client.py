@@ -16,7 +16,7 @@ import subprocess
 import threading
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,9 @@ from ..api.reply import Mailbox
 from ..common import compiling
 from ..common.exits import close_at_exit
 from ..fsm.json_schema.jsontext import check_size
+from ..media.limits import MediaLimits
+from ..media.load import load
+from ..model import vision
 from ..model.hub.folders import is_dummy, model_folder
 from ..text.tokenizer import Tokenizer
 from .ipc import spawn
@@ -90,6 +93,8 @@ class ProcessBackend(ProcessLocal):
         """As the engine's own, read here at its first use."""
         found = Tokenizer.from_folder(self._folder, self._config.plain_content)
         found.widen(self.info().vocabulary_size)
+        if (processor := vision.load(self._folder)) is not None:
+            found.take_pictures(processor, partial(load, limits=MediaLimits.of(self._config)))
         return found
 
     @property

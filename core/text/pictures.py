@@ -6,11 +6,11 @@ It knows nothing of pixels: a model's processor says how a picture stands in a p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from ..api.media import Kind, MediaProcessor
+from ..api.media import FEATURE, Kind, Media, MediaProcessor
 from ..api.protocol import Image, InvalidCall, Segment, Shown, UnsupportedCall, Video
 
 Picture: TypeAlias = Image | Video
@@ -47,11 +47,17 @@ class PromptIds(NamedTuple):
 
 
 class Placeholders:
-    """The placeholders of a model's pictures; a model without a processor takes none."""
+    """The placeholders of a model's pictures; a model without a processor takes none. load: decodes
+    pictures, whose size says how many tokens they take; None: each counts as one."""
 
-    def __init__(self, processor: MediaProcessor | None = None) -> None:
+    def __init__(
+        self,
+        processor: MediaProcessor | None = None,
+        load: Callable[[Picture], Media] | None = None,
+    ) -> None:
         kinds: Iterable[Kind] = () if processor is None else sorted(processor.kinds)
         self._processor = processor
+        self._load = load
         self._tokens = {} if processor is None else {it: processor.placeholder(it) for it in kinds}
         self.tokens = frozenset(self._tokens.values())
 
@@ -67,6 +73,15 @@ class Placeholders:
         assert self._processor is not None
         ids = list(self._processor.wrapped(kind_of(picture)))
         return ids, ids.index(token)
+
+    def repeated(self, picture: Picture) -> list[int]:
+        """The tokens that take a picture's place, with its placeholder for each feature, as
+        processors of transformers write them. Decodes it: raises InvalidCall for what is none."""
+        token = self._token(picture)
+        if self._load is None or self._processor is None:
+            return [token]
+        ids = self._processor.layout(self._load(picture)).ids
+        return [token if it == FEATURE else it for it in ids.tolist()]
 
     def find(self, ids: Sequence[int], start: int) -> list[tuple[int, int]]:
         """The placeholders among ids of which the first is number `start` of a prompt: their

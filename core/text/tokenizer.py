@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 import tokenizers
 
 from ..api.files import TOKENIZER_BYTES, read_bytes
-from ..api.media import MediaProcessor
+from ..api.media import Media, MediaProcessor
 from ..api.protocol import Chat, InvalidCall, InvalidModel, Segment, Text, Tokens, UnsupportedCall
 from .chat_template import ChatTemplate
 from .encoding import TextEncoder
@@ -108,10 +108,12 @@ class Tokenizer:
                 raise InvalidCall("prompt", token, f"token ids 0 to {len(table) - 1}")
         return b"".join([table[token] for token in ids])
 
-    def take_pictures(self, processor: MediaProcessor) -> None:
+    def take_pictures(
+        self, processor: MediaProcessor, load: Callable[[Picture], Media] | None = None
+    ) -> None:
         """Let prompts hold pictures and clips, as this processor of the model says. Names of their
-        placeholders in texts stay plain text from now on."""
-        self._placeholders = Placeholders(processor)
+        placeholders in texts stay plain text from now on. load: see `Placeholders`."""
+        self._placeholders = Placeholders(processor, load)
         names = [self._core.id_to_token(token) or "" for token in self._placeholders.tokens]
         self._plain_texts = PlainNames(self._core, names, is_special_too=False)
         if self._plain is not None:
@@ -120,19 +122,21 @@ class Tokenizer:
     def encode_prompt(
         self, prompt: tuple[Segment, ...] | Chat, most: int | None = None
     ) -> list[int]:
-        """Token ids of a whole prompt, with one placeholder for each picture.
+        """Token ids of a whole prompt, with a placeholder for each feature of a picture.
 
         Neighbouring texts are encoded as one. A text that carries ids keeps them where they spell
         it. A prompt that begins with text gets `start_ids`; a chat has what its template writes.
         most: as in `encode`.
         """
-        return self.encode_pictures(prompt, most).ids
+        encoded = self.encode_pictures(prompt, most)
+        return encoded.filled([self._placeholders.repeated(it.segment) for it in encoded.places])
 
     def encode_pictures(
         self, prompt: tuple[Segment, ...] | Chat, most: int | None = None
     ) -> PromptIds:
-        """As `encode_prompt`, and where the pictures stand. Raises UnsupportedCall for one that the
-        model does not take, InvalidCall for placeholders that are of no picture."""
+        """As `encode_prompt`, with one placeholder for each picture, and where it stands. Raises
+        UnsupportedCall for one that the model does not take, InvalidCall for placeholders that are
+        of no picture."""
         if isinstance(prompt, Chat):
             return self._encode_chat(prompt, most)
         plain = None if self._placeholders.is_empty else self._plain_texts

@@ -14,6 +14,7 @@ from ....core.api.protocol import Chunk, Completion, ForkrootError, Output, Toke
 from ...common.toolreader import ArgumentsPiece, CallStart, Piece, TextPiece, ToolReader, is_calling
 from ...common.tools import ToolFormat
 from ..requests.bodies import BodyRoute, prepared
+from ..requests.media import MediaParts, media_parts
 from ..requests.reading import check_model, check_stream_options, sampling_of
 from ..requests.work import Work, as_request_error, call_of, complete, names_of, streamed
 from ..server.runtime import Runtime
@@ -37,7 +38,11 @@ def routes(runtime: Runtime) -> APIRouter:
     async def chat_completions(given: ChatRequest, http: Request) -> Response:
         check_model(runtime, given.model)
         check_stream_options(given)
-        prepare = partial(_prepared, runtime, given, form)
+        contents = (
+            (f"messages[{index}].content", it.content) for index, it in enumerate(given.messages)
+        )
+        media = await media_parts(runtime, contents)
+        prepare = partial(_prepared, runtime, given, form, media)
         request, toolbox, work = await prepared(runtime, http, prepare)
         envelope = Envelope.new("chatcmpl", runtime.name)
         shape = _Shape(runtime, toolbox, has_logprobs(request))
@@ -57,12 +62,12 @@ def routes(runtime: Runtime) -> APIRouter:
 
 
 def _prepared(
-    runtime: Runtime, request: ChatRequest, form: ToolFormat
+    runtime: Runtime, request: ChatRequest, form: ToolFormat, media: MediaParts
 ) -> tuple[ChatRequest, Toolbox, Work]:
     """The request with its settings, its tools and its call."""
     request = settled(request)
     toolbox = toolbox_of(request, form, runtime.limits)
-    return request, toolbox, chat_work(runtime, request, toolbox, form)
+    return request, toolbox, chat_work(runtime, request, toolbox, form, media)
 
 
 def has_logprobs(request: ChatRequest) -> bool:
@@ -72,14 +77,21 @@ def has_logprobs(request: ChatRequest) -> bool:
     return request.logprobs
 
 
-def chat_work(runtime: Runtime, request: ChatRequest, toolbox: Toolbox, form: ToolFormat) -> Work:
-    """The one call of a chat request. Raises InvalidCall."""
+def chat_work(
+    runtime: Runtime,
+    request: ChatRequest,
+    toolbox: Toolbox,
+    form: ToolFormat,
+    media: MediaParts,
+    fields: Sequence[str] = (),
+) -> Work:
+    """The one call of a chat request. media, fields: as `chat_of` has them. Raises InvalidCall."""
     limit_field = "max_tokens" if request.max_completion_tokens is None else "max_completion_tokens"
     limit: int | None = getattr(request, limit_field)
     num_top = (request.top_logprobs or 0) if has_logprobs(request) else None
     sampling = sampling_of(request, runtime.limits, limit, num_top, "top_logprobs")
-    is_open = bool(request.continue_final_message)
-    chat = chat_of(request.messages, toolbox.tools, form, open_last=is_open)
+    is_open, tools = bool(request.continue_final_message), toolbox.tools
+    chat = chat_of(request.messages, tools, form, open_last=is_open, media=media, fields=fields)
     call = call_of(request, chat, sampling, toolbox.requested)
     names = names_of(
         toolbox.requested, prompt="messages", max_tokens=limit_field, logprobs="top_logprobs"

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
-from ....core.api.protocol import Chat, InvalidCall, Message, Text, UnsupportedCall
+from ....core.api.protocol import Chat, InvalidCall, Message, Segment, Text, UnsupportedCall
 from ...common.tools import Invocation, ToolFormat
+from ..requests.media import KINDS, NO_MEDIA, MediaParts
 from ..wire.wire import ROLES, ChatMessage, Tool, ToolCall, check_role
 
 TEXT_PARTS = ("text", "input_text", "output_text")
+_EMPTY = Text("")
 _CONTENT = "a text, or a list of at least one part"
 
 
@@ -23,12 +26,17 @@ def chat_of(
     form: ToolFormat,
     *,
     open_last: bool = False,
+    media: MediaParts = NO_MEDIA,
+    fields: Sequence[str] = (),
 ) -> Chat:
     """The chat of a request. tools: those that the template shows. form: how this model writes tool
-    calls. Raises InvalidCall."""
+    calls. media: how pictures are read. fields: of the messages' contents, where they are
+    not in `messages`. Raises InvalidCall."""
     if not messages:
         raise InvalidCall("messages", [], "at least one message")
-    turns = tuple(_read_message(message, index, form) for index, message in enumerate(messages))
+    fields = fields or [f"messages[{index}].content" for index in range(len(messages))]
+    pairs = zip(messages, fields, strict=True)
+    turns = tuple(_read_message(message, field, form, media) for message, field in pairs)
     return Chat(turns, open_last, tuple(map(_shown, tools)))
 
 
@@ -39,38 +47,59 @@ def _shown(tool: Tool) -> dict[str, Any]:
     return shown
 
 
-def _read_message(message: ChatMessage, index: int, form: ToolFormat) -> Message:
-    check_role(message.role, f"messages[{index}].role")
-    field, content = f"messages[{index}].content", message.content
+def _read_message(message: ChatMessage, field: str, form: ToolFormat, media: MediaParts) -> Message:
+    check_role(message.role, field.replace(".content", ".role"))
+    content = message.content
     if (content is None or content == []) and message.role != "assistant":
         raise InvalidCall(field, content, _CONTENT)
     if (content is None or content == []) and not message.tool_calls:
         raise InvalidCall(field, content, f"{_CONTENT}; none only beside tool_calls")
-    text = text_of(content, field)
+    segments = segments_of(content, field, media)
     if message.tool_calls:
         calls = [_invocation(call) for call in message.tool_calls]
-        text += form.write(calls, is_first=not text)
-    return Message(ROLES[message.role], (Text(text),))
+        text = form.write(calls, is_first=segments == (_EMPTY,))
+        segments = _joined([*segments, Text(text)])
+    return Message(ROLES[message.role], segments)
 
 
-def text_of(content: str | Sequence[str | Mapping[str, Any]] | None, field: str) -> str:
-    """The text of a message's content. Raises InvalidCall for a part that is not text, by its place
-    in `field`."""
+def segments_of(
+    content: str | Sequence[str | Mapping[str, Any]] | None,
+    field: str,
+    media: MediaParts = NO_MEDIA,
+) -> tuple[Segment, ...]:
+    """A message's content: at least one segment, and no two texts beside each other. Raises
+    InvalidCall for a part that is neither text nor what `media` reads, by its place in `field`."""
     if content is None or isinstance(content, str):
-        return content or ""
-    return "".join(_part(part, f"{field}[{index}]") for index, part in enumerate(content))
+        return (Text(content or ""),)
+    return _joined([_part(part, f"{field}[{index}]", media) for index, part in enumerate(content)])
 
 
-def _part(part: str | Mapping[str, Any], field: str) -> str:
+def _joined(segments: Sequence[Segment]) -> tuple[Segment, ...]:
+    """Texts that follow one another, as one; empty ones only where there is nothing else."""
+    found: list[Segment] = []
+    for is_text, group in groupby(segments, lambda it: isinstance(it, Text)):
+        if not is_text:
+            found += group
+        elif text := "".join(it.text for it in group if isinstance(it, Text)):
+            found.append(Text(text))
+    return tuple(found) or (_EMPTY,)
+
+
+def _part(part: str | Mapping[str, Any], field: str, media: MediaParts) -> Segment:
     if isinstance(part, str):
-        return part
+        return Text(part)
     kind = part.get("type")
+    if media.accepts and kind in KINDS:
+        return media.segment(part, field)
     if kind not in TEXT_PARTS:
-        raise UnsupportedCall(f"{field}.type", kind, "text (this model reads nothing else)")
+        allowed = "text (this model reads nothing else)"
+        if media.accepts:
+            allowed = f"text, {', '.join(KINDS)}"
+        raise UnsupportedCall(f"{field}.type", kind, allowed)
     text = part.get("text")
     if not isinstance(text, str):
         raise InvalidCall(f"{field}.text", text, "a text")
-    return text
+    return Text(text)
 
 
 def _invocation(call: ToolCall) -> Invocation:

@@ -15,6 +15,7 @@ from ....core.api.protocol import Completion, ForkrootError, Usage
 from ...common.toolreader import is_calling
 from ...common.tools import ToolFormat
 from ..requests.bodies import BodyRoute, prepared
+from ..requests.media import MediaParts, media_parts
 from ..requests.reading import check_model
 from ..requests.work import CONSTRAINTS, Work, complete, streamed
 from ..server.errors import as_request_names, error_body, fault_of, message_of
@@ -24,7 +25,7 @@ from ..wire.names import new_name
 from .answers import Answer, outputs_of
 from .chat import ChoiceState, chat_work
 from .responses_items import Items
-from .responses_wire import ResponsesRequest, chat_request_of
+from .responses_wire import ResponsesRequest, chat_request_of, contents_of
 from .toolchoice import Toolbox, format_of, toolbox_of
 
 _NAMES = {
@@ -49,9 +50,9 @@ def routes(runtime: Runtime) -> APIRouter:
     async def responses(request: ResponsesRequest, http: Request) -> Response:
         check_model(runtime, request.model)
         try:
-            toolbox, work = await prepared(
-                runtime, http, partial(_prepared, runtime, request, form)
-            )
+            media = await media_parts(runtime, contents_of(request))
+            prepare = partial(_prepared, runtime, request, form, media)
+            toolbox, work = await prepared(runtime, http, prepare)
             shape = _Shape(runtime, request, toolbox)
             if not request.stream:
                 (completion,) = await complete(runtime, work)
@@ -65,12 +66,12 @@ def routes(runtime: Runtime) -> APIRouter:
 
 
 def _prepared(
-    runtime: Runtime, request: ResponsesRequest, form: ToolFormat
+    runtime: Runtime, request: ResponsesRequest, form: ToolFormat, media: MediaParts
 ) -> tuple[Toolbox, Work]:
     """The request's tools and its call."""
-    chat = chat_request_of(request)
+    chat, fields = chat_request_of(request)
     toolbox = toolbox_of(chat, form, runtime.limits, within="")
-    return toolbox, chat_work(runtime, chat, toolbox, form)
+    return toolbox, chat_work(runtime, chat, toolbox, form, media, fields)
 
 
 @dataclass(slots=True)

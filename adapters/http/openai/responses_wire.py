@@ -21,7 +21,6 @@ from ..wire.wire import (
     ToolCall,
     check_role,
 )
-from .messages import text_of
 
 
 class ResponsesRequest(RequestFields):
@@ -42,11 +41,20 @@ class ResponsesRequest(RequestFields):
     user: str | None = None
 
 
-def chat_request_of(request: ResponsesRequest) -> ChatRequest:
-    """The chat that it amounts to. Raises InvalidCall and UnsupportedCall."""
+def contents_of(request: ResponsesRequest) -> Iterator[tuple[str, object]]:
+    """What may hold pictures, with its field."""
+    for index, item in enumerate(request.input if isinstance(request.input, list) else ()):
+        for name in ("content", "output"):
+            yield f"input[{index}].{name}", item.get(name)
+
+
+def chat_request_of(request: ResponsesRequest) -> tuple[ChatRequest, list[str]]:
+    """The chat that it amounts to, and the field of each message's content. Raises InvalidCall and
+    UnsupportedCall."""
     _check_stateless(request)
-    return ChatRequest(
-        messages=list(_messages(request)),
+    found = list(_messages(request))
+    chat = ChatRequest(
+        messages=[message for _, message in found],
         tools=[_tool(tool, f"tools[{index}]") for index, tool in enumerate(request.tools or ())],
         max_completion_tokens=request.max_output_tokens,
         response_format=_format(request.text),
@@ -54,6 +62,7 @@ def chat_request_of(request: ResponsesRequest) -> ChatRequest:
         parallel_tool_calls=request.parallel_tool_calls,
         **{name: getattr(request, name) for name in RequestFields.model_fields},
     )
+    return chat, [field for field, _ in found]
 
 
 def _check_stateless(request: ResponsesRequest) -> None:
@@ -66,47 +75,49 @@ def _check_stateless(request: ResponsesRequest) -> None:
             raise UnsupportedCall("include", wanted, "null, or an empty list")
 
 
-def _messages(request: ResponsesRequest) -> Iterator[ChatMessage]:
+def _messages(request: ResponsesRequest) -> Iterator[tuple[str, ChatMessage]]:
     if request.instructions:
-        yield ChatMessage(role="system", content=request.instructions)
+        yield "instructions", ChatMessage(role="system", content=request.instructions)
     if isinstance(request.input, str):
-        yield ChatMessage(role="user", content=request.input)
+        yield "input", ChatMessage(role="user", content=request.input)
         return
     read = (_message(item, f"input[{index}]") for index, item in enumerate(request.input))
     messages = (it for it in read if it is not None)
-    for is_calling, group in groupby(messages, lambda it: bool(it.tool_calls)):
+    for is_calling, group in groupby(messages, lambda it: bool(it[1].tool_calls)):
         if is_calling:  # calls beside one another are of one message
-            calls = [call for it in group for call in it.tool_calls or ()]
-            yield ChatMessage(role="assistant", tool_calls=calls)
+            calls = [call for _, it in group for call in it.tool_calls or ()]
+            yield "input", ChatMessage(role="assistant", tool_calls=calls)
         else:
             yield from group
 
 
-def _message(item: Mapping[str, Any], field: str) -> ChatMessage | None:
-    """An item of the input as a message; None for items that this model ignores."""
+def _message(item: Mapping[str, Any], field: str) -> tuple[str, ChatMessage] | None:
+    """An item of the input as a message, and its content's field; None for items that this model
+    ignores."""
     match item.get("type") or "message":
         case "message":
             role: Any = item.get("role")
             check_role(role, f"{field}.role")
-            return ChatMessage(role=role, content=_text(item.get("content"), f"{field}.content"))
+            content = _content(item.get("content"), f"{field}.content")
+            return f"{field}.content", ChatMessage(role=role, content=content)
         case "function_call":
             given = {name: _string(item, name, field) for name in ("name", "arguments")}
             call = ToolCall(function=FunctionCall(**given))
-            return ChatMessage(role="assistant", tool_calls=[call])
+            return field, ChatMessage(role="assistant", tool_calls=[call])
         case "function_call_output":
-            return ChatMessage(role="tool", content=_text(item.get("output"), f"{field}.output"))
+            output = _content(item.get("output"), f"{field}.output")
+            return f"{field}.output", ChatMessage(role="tool", content=output)
         case "reasoning":
             return None
     allowed = "message, function_call, function_call_output"
     raise UnsupportedCall(f"{field}.type", item.get("type"), allowed)
 
 
-def _text(content: object, field: str) -> str:
+def _content(content: object, field: str) -> Any:
     is_list = isinstance(content, list) and all(isinstance(it, str | dict) for it in content)
     if not isinstance(content, str) and not is_list:
         raise InvalidCall(field, content, "a text, or a list of parts")
-    given: Any = content
-    return text_of(given, field)
+    return content or ""  # an empty list is an empty text
 
 
 def _string(item: Mapping[str, Any], name: str, field: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from ....core.api.protocol import Backend, Chat, Segment
+from .fetch import Fetcher
 from .workers import Workers
 
 
@@ -88,7 +89,7 @@ class Runtime:
 
     names: the model's names; the first is the one that replies bear. limits: see there.
     passes_on: the backend's `submit` only sends a call to another process. version: of forkroot.
-    workers: prepare large requests.
+    workers: prepare large requests. fetcher: gets what a request names by its URL.
     """
 
     backend: Backend
@@ -98,6 +99,7 @@ class Runtime:
     passes_on: bool = False
     version: str = ""
     workers: Workers = field(default_factory=Workers)
+    fetcher: Fetcher = field(default_factory=Fetcher)
 
     @property
     def name(self) -> str:

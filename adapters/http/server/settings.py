@@ -11,6 +11,7 @@ from typing import Any
 from ....core.api.calls import WEIGHTS
 from ....core.api.files import SETTINGS_BYTES, TEMPLATE_BYTES, read_object, read_text
 from ....core.api.protocol import InvalidCall, Shown
+from .fetch import check_hosts
 from .rate_limits import Rates
 
 ANY = "*"
@@ -29,6 +30,8 @@ class Settings:
     admin_keys: for what concerns all clients, such as metrics and flushing the cache. Without one
       these routes are closed where there are client keys, and open where there are none.
     weights: by key, its share of the engine relative to the others'; 1 where none is given.
+    media_hosts: whose pictures and clips are fetched where a request has an http(s) URL: names as
+      a.site, a.site:8080 or, with all below it, .a.site; "*": any. None: nothing is fetched.
     rates: what each key may use in a minute; without keys, all clients together.
     tokenizer_info: what `/tokenizer_info` gives, as tokenizer_config.json has it.
     allowed_hosts: names in `Host` that are answered without keys, besides addresses, localhost and
@@ -36,7 +39,8 @@ class Settings:
     cors_origins: whose pages browsers may show the answers to, as "https://a.site"; "*": all.
 
     Raises InvalidCall for a key that no header could bear, or that every request without one would,
-    for weights that are not allowed or of keys that are not known, and for what is no origin.
+    for weights that are not allowed or of keys that are not known, for what is no origin, and for
+    what is no host.
     """
 
     keys: tuple[str, ...] = ()
@@ -47,12 +51,14 @@ class Settings:
     cors_origins: tuple[str, ...] = ()
     weights: Mapping[str, float] = field(default_factory=dict)
     rates: Rates = field(default_factory=Rates)
+    media_hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, keys in (("api_key", self.keys), ("admin_key", self.admin_keys)):
             for key in keys:
                 if not (key.isascii() and key.isprintable() and key and key == key.strip()):
                     raise InvalidCall(name, Shown("...") if key else key, _KEYS)
+        check_hosts(self.media_hosts)
         for origin in self.cors_origins:
             if origin != ANY and not _ORIGIN.fullmatch(origin):
                 raise InvalidCall("cors_origin", origin, _ORIGINS)

@@ -58,6 +58,8 @@ class GenerateBody(Body):
 
     text: str | Items[str] | None = None
     input_ids: Items[int] | Items[Items[int]] | None = None
+    image_data: Any = Field(None, description="a data: URL, http(s) URL or base64; or a list")
+    video_data: Any = Field(None, description="as image_data")
     sampling_params: SamplingBodies = Field(default_factory=lambda: [SamplingBody()])
     return_logprob: bool | Items[bool] | None = None
     logprob_start_len: int | Items[int | None] | None = None

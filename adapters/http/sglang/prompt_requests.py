@@ -10,22 +10,28 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ....core.api.media import Kind
 from ....core.api.protocol import (
     SPACED,
     Call,
     Chunk,
     Constraint,
     Grammar,
+    Image,
     InvalidCall,
     JsonSchema,
     Output,
     Regex,
     Reply,
     Sampling,
+    Segment,
+    Shown,
     Text,
     Tokens,
     UnsupportedCall,
+    Video,
 )
+from ..requests.media import NO_MEDIA, MediaParts, interleaved
 from ..requests.reading import sampled, separated
 from ..requests.unknown import check_num_compared, check_spelling, no_field
 from ..requests.work import Work
@@ -36,10 +42,11 @@ from .body import GenerateBody, SamplingBody
 ANY_OBJECT = "$$ANY$$"
 GREEDY_BELOW = 1e-6
 NOT_SERVED = (
-    *("image_data", "video_data", "audio_data", "input_embeds", "session_params", "lora_path"),
+    *("audio_data", "input_embeds", "session_params", "lora_path"),
     *("token_ids_logprob", "custom_logit_processor", "return_hidden_states", "stop_regex"),
     *("structural_tag", "custom_params"),
 )
+_MEDIA: tuple[tuple[str, Kind], ...] = (("image_data", "image"), ("video_data", "video"))
 _SERVED_NAMES = {"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens"}
 _NAMES = {
     "namespace": "cache_salt",
@@ -70,6 +77,7 @@ class PromptRequest:
     call: with no prompt yet. rids: one an answer. start: the number of its first answer among all.
     ids: of its tokens. reply: to its call, once it is submitted; none for an empty prompt after
     which nothing is to be written. outputs: of a stream, as far as they have come.
+    media: its pictures, then its clips.
     """
 
     prompt: str | tuple[int, ...]
@@ -81,6 +89,7 @@ class PromptRequest:
     ids: tuple[int, ...] = ()
     reply: Reply | None = None
     outputs: dict[int, Output] = field(default_factory=dict)
+    media: tuple[Image | Video, ...] = ()
 
     def grown(self, chunk: Chunk) -> Output:
         """An answer of a stream with one more chunk."""
@@ -89,6 +98,12 @@ class PromptRequest:
         output = Output(had.text + chunk.text, ids, logprobs=logprobs)
         self.outputs[chunk.index] = output
         return output
+
+    def with_media(self) -> tuple[Segment, ...]:
+        """The prompt with its pictures and clips, as `interleaved`. Raises InvalidCall."""
+        if not isinstance(self.prompt, str):
+            raise UnsupportedCall("input_ids", Shown("ids beside pictures"), "text with them")
+        return interleaved(self.prompt, self.media, "image_data")
 
 
 def submit(runtime: Runtime, prompt_requests: Sequence[PromptRequest]) -> list[Reply]:
@@ -101,8 +116,9 @@ def submit(runtime: Runtime, prompt_requests: Sequence[PromptRequest]) -> list[R
             raise InvalidCall("input_ids", [], "at least one token")
         it.ids = ids  # cut here: every answer has their number
     for it in prompt_requests:
-        if it.ids or it.call.sampling.max_tokens != 0:
-            it.reply = runtime.backend.submit(replace(it.call, prompt=(Tokens(it.ids),)))
+        if it.ids or it.media or it.call.sampling.max_tokens != 0:
+            prompt = it.with_media() if it.media else (Tokens(it.ids),)
+            it.reply = runtime.backend.submit(replace(it.call, prompt=prompt))
     return [it.reply for it in prompt_requests if it.reply is not None]
 
 
@@ -115,9 +131,18 @@ def error_names_of(prompt_requests: Sequence[PromptRequest]) -> Work:
     return Work((), names, {names["json_schema"]: first.call.constraint.schema})
 
 
-def prompt_requests_of(body: GenerateBody, limits: Limits, name: str) -> list[PromptRequest]:
-    """The prompts of a body. name: of the request, where its body has none. Raises InvalidCall,
-    which names the body's field."""
+def media_of(body: GenerateBody) -> Iterator[tuple[str, Kind, Any]]:
+    """Each picture and clip of a body, with its field."""
+    for name, kind in _MEDIA:
+        for listed in map(_listed, _listed(getattr(body, name))):
+            yield from ((name, kind, it) for it in listed)
+
+
+def prompt_requests_of(
+    body: GenerateBody, limits: Limits, name: str, media: MediaParts = NO_MEDIA
+) -> list[PromptRequest]:
+    """The prompts of a body. name: of the request, where its body has none. media: how pictures
+    are read. Raises InvalidCall, which names the body's field."""
     _refuse_unserved(body, "")
     prompts = _prompts(body)
     check_most("text", len(prompts), 1, limits.max_prompts, "prompts")
@@ -129,7 +154,8 @@ def prompt_requests_of(body: GenerateBody, limits: Limits, name: str) -> list[Pr
     check_most("sampling_params.n", n, 1, limits.max_n)
     check_most("sampling_params.n", count * n, 1, limits.max_answers, "answers in all")
     rids = _rids(name if body.rid is None else body.rid, count, n)
-    given = zip(prompts, samplings, _logprob_options(body, samplings, limits), strict=True)
+    options = _logprob_options(body, samplings, limits)
+    given = zip(prompts, samplings, options, _media(body, prompts, media), strict=True)
     return [
         PromptRequest(
             prompt,
@@ -138,8 +164,9 @@ def prompt_requests_of(body: GenerateBody, limits: Limits, name: str) -> list[Pr
             rids[index * n : index * n + n],
             index * n,
             bool(sampling.no_stop_trim),
+            media=shown,
         )
-        for index, (prompt, sampling, logprobs) in enumerate(given)
+        for index, (prompt, sampling, logprobs, shown) in enumerate(given)
     ]
 
 
@@ -175,6 +202,31 @@ def _prompts(body: GenerateBody) -> list[str | tuple[int, ...]]:
     if ids and isinstance(ids[0], list):
         return [tuple(one) for one in ids]
     return [tuple(ids)]
+
+
+def _media(
+    body: GenerateBody, prompts: Sequence[object], media: MediaParts
+) -> list[tuple[Image | Video, ...]]:
+    """The pictures, then the clips, of each prompt. Of several prompts, a list has an entry for
+    each: one, a list, or null."""
+    found = [list[Image | Video]() for _ in prompts]
+    for name, kind in _MEDIA:
+        given = getattr(body, name)
+        if not given:
+            continue
+        if not media.accepts:
+            raise UnsupportedCall(name, given, "null (this model reads text alone)")
+        is_many = isinstance(body.text, list)
+        for shown, of_one in zip(
+            found, _each(name, given, len(prompts)) if is_many else [given], strict=True
+        ):
+            shown += [media.of_text(it, kind, name) for it in _listed(of_one)]
+    return [tuple(it) for it in found]
+
+
+def _listed(value: Any) -> list[Any]:
+    """None, one, or a list, as a list."""
+    return [] if value is None else value if isinstance(value, list) else [value]
 
 
 def _each(field: str, value: Any, count: int) -> list[Any]:

@@ -18,10 +18,13 @@ def answers(texts: Texts, prompt_request: PromptRequest) -> list[dict[str, Any]]
     completion = Completion((Output("", finish_reason="length"),))
     if prompt_request.reply is not None:
         completion = prompt_request.reply.result(0)
-    cached = min(completion.usage.cached_tokens, len(prompt_request.ids))
+    cached, num = completion.usage.cached_tokens, len(prompt_request.ids)
+    if prompt_request.media:
+        num = completion.usage.prompt_tokens
     bodies = []
     for index, output in enumerate(completion.outputs):
-        body = answer_so_far(texts, prompt_request, index, output, cached)
+        body = answer_so_far(texts, prompt_request, index, output, min(cached, num))
+        body["meta_info"]["prompt_tokens"] = num
         if prompt_request.keeps_stop and isinstance(output.matched, str):
             body["text"] += output.matched
         body["meta_info"]["finish_reason"] = _reason(output)

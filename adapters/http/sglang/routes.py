@@ -17,12 +17,13 @@ from fastapi.responses import JSONResponse
 
 from ....core.api.protocol import ForkrootError
 from ..requests.bodies import BodyRoute, prepared
+from ..requests.media import media_texts, takes_images
 from ..requests.work import as_request_error
 from ..server.concurrent_calls import gather_completions, submit_in_thread
 from ..server.runtime import Runtime, Texts
 from ..server.sse import Event, arrivals, stream
 from .body import ConcatenateBody, GenerateBody
-from .prompt_requests import PromptRequest, error_names_of, prompt_requests_of, submit
+from .prompt_requests import PromptRequest, error_names_of, media_of, prompt_requests_of, submit
 from .reply import answer_so_far, answers
 
 LONGEST_ID = 128
@@ -37,14 +38,13 @@ def routes(runtime: Runtime) -> APIRouter:
         "is_generation": True,
         "preferred_sampling_params": None,
         "weight_version": "default",
-        "has_image_understanding": False,
         "has_audio_understanding": False,
     }
 
     @router.get("/get_model_info")
     @router.get("/model_info")
     async def model_info() -> dict[str, Any]:
-        return facts
+        return {**facts, "has_image_understanding": await takes_images(runtime)}
 
     @router.get("/get_server_info")
     @router.get("/server_info")
@@ -52,6 +52,7 @@ def routes(runtime: Runtime) -> APIRouter:
         info = await asyncio.to_thread(runtime.backend.info)
         return {
             **facts,
+            "has_image_understanding": "images" in info.features,
             "served_model_name": runtime.name,
             "context_length": info.context_len,
             "vocab_size": info.vocabulary_size,
@@ -63,7 +64,8 @@ def routes(runtime: Runtime) -> APIRouter:
     @router.put("/generate")
     async def generate(body: GenerateBody, request: Request) -> Response:
         name = _named(request, body.rid)
-        read = partial(prompt_requests_of, body, runtime.limits, name)
+        media = await media_texts(runtime, media_of(body))
+        read = partial(prompt_requests_of, body, runtime.limits, name, media)
         prompt_requests = await prepared(runtime, request, read)
         try:
             replies = await submit_in_thread(lambda: submit(runtime, prompt_requests))

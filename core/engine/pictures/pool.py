@@ -26,7 +26,7 @@ from ...common.fair_executor import FairExecutor, Task
 from .prompt import Picture, Source
 
 _THREADS = max(2, min(4, os.cpu_count() or 1))
-_DECODED_BYTES = 256 << 20
+_DECODED_BYTES, _MOST_DECODED = 256 << 20, 512
 _Key: TypeAlias = tuple[str, bytes]  # whose it is, and a digest
 
 
@@ -75,7 +75,6 @@ class PicturePool:
 
     load: decodes; raises InvalidCall for what is no picture. settings: see `media_keys`.
     most_features: of one picture. wake: called when pixels have come.
-    num_decoded, num_shared: pictures that were decoded, and that were there or on their way.
     """
 
     def __init__(
@@ -95,13 +94,17 @@ class PicturePool:
         self._lock = threading.Lock()
         self._decoded: OrderedDict[_Key, Future[Media]] = OrderedDict()
         self._pictures: WeakValueDictionary[_Key, Picture] = WeakValueDictionary()
-        self.num_decoded = 0
-        self.num_shared = 0
+        self._num_decoded = self._num_shared = 0
 
     @property
     def features(self) -> frozenset[str]:
         """What the model takes, as in `BackendInfo`."""
         return frozenset(f"{kind}s" for kind in self._processor.kinds)
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Pictures that were decoded, and that were there already or on their way."""
+        return {"pictures_decoded": self._num_decoded, "pictures_shared": self._num_shared}
 
     def request(self, call: Call, sources: Sequence[Source]) -> PictureRequest:
         """Decode the pictures of a call, in turn with those of other tenants."""
@@ -155,10 +158,10 @@ class PicturePool:
             found = self._decoded.get(key)
             if found is not None:
                 self._decoded.move_to_end(key)
-                self.num_shared += 1
+                self._num_shared += 1
                 return found
             future = self._decoded[key] = Future()
-            self.num_decoded += 1
+            self._num_decoded += 1
         try:
             media = self._load(source)
         except Exception as error:
@@ -176,17 +179,15 @@ class PicturePool:
         sizes = {
             key: future.result().frames.nbytes
             for key, future in self._decoded.items()
-            if future.done() and future.exception() is None
+            if future.done()
         }
         held: dict[str, int] = {}
         for (space, _), size in sizes.items():
             held[space] = held.get(space, 0) + size
-        total = sum(held.values())
-        while total > _DECODED_BYTES and len(sizes) > 1:
+        while sum(held.values()) > _DECODED_BYTES or len(sizes) > _MOST_DECODED:
             largest = max(held, key=held.__getitem__)
             key = next(key for key in sizes if key[0] == largest)
-            size = sizes.pop(key)
-            total, held[largest] = total - size, held[largest] - size
+            held[largest] -= sizes.pop(key)
             del self._decoded[key]
 
     def _picture(self, call: Call, source: Source, media: Media) -> Picture:

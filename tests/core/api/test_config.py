@@ -118,7 +118,8 @@ def test_no_more_slots_are_taken_than_can_be_used_and_no_fewer_than_one_sequence
 
 
 def test_what_is_set_stays():
-    config = EngineConfig(num_slots=7, context_len=500, max_running=3, chunk_tokens=9)
+    sizes = {"num_slots": 7, "max_running": 3, "chunk_tokens": 9, "tower_tokens": 5}
+    config = EngineConfig(context_len=500, **sizes)
     assert config.resolve(1000, 8, 10**9) == config
     assert config.resolve(500, 8, 10**9) == config
 

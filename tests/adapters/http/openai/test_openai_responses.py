@@ -191,7 +191,7 @@ def test_calls_in_a_row_are_one_message_of_the_chat() -> None:
         {"type": "function_call_output", "call_id": "c", "output": "y"},
         call("3"),
     ]
-    chat = chat_request_of(ResponsesRequest(input=items))
+    chat = chat_request_of(ResponsesRequest(input=items))[0]
     assert [message.role for message in chat.messages] == ["user", "assistant", "tool", "assistant"]
     counts = [len(message.tool_calls or ()) for message in chat.messages]
     assert counts == [0, 2, 0, 1]
