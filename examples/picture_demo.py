@@ -4,16 +4,18 @@ cache and without, and what that computes."""
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from .. import CallFailed, Image, ProgramState
+from .. import CallFailed, ProgramState, UnsupportedCall
+from ..core.api.protocol import Image
 from ..core.media.limits import MediaLimits
 from ..core.media.load import load
 from .demo import Engine, is_computed_here
@@ -52,6 +54,39 @@ class Looked:
     seconds: float
 
 
+def show_pictures(start: Callable[[bool], Any], console: Console) -> int:
+    """Judge the pictures in the box with the cache and without, and print what was found and what
+    it took; 1 if an answer changed. start: an engine with a cache, or without. Raises
+    UnsupportedCall for a model that takes no pictures."""
+    looks = []
+    for name, is_cached in (("cache and hints", True), ("neither", False)):
+        with start(is_cached) as engine:
+            check_sight(engine)
+            pictures = load_pictures()
+            looks.append(look(engine, pictures, name))
+    for found in worth_showing(looks[0].found):
+        show_picture(console, pictures[found.name], found)
+    console.print(f"\n[bold]{len(looks[0].found)} questions, {len(pictures)} pictures[/bold]")
+    console.print(looks_table(looks))
+    is_same = looks[0].found == looks[1].found
+    text = "All answers are the same." if is_same else "[bold red]Answers differ![/bold red]"
+    console.print(f"\n{text}")
+    return 0 if is_same else 1
+
+
+def check_sight(engine: Engine) -> None:
+    """Raise UnsupportedCall for a model that takes no pictures."""
+    info = engine.info()
+    if "images" not in info.features:
+        raise UnsupportedCall("model", info.model, "a model that takes images")
+
+
+def worth_showing(found: Sequence[Found]) -> list[Found]:
+    """Of all that was asked, one picture that shows the thing, and one that does not."""
+    kinds = {it.shown: it for it in reversed(found)}
+    return [kinds[answer] for answer in (" yes", " no") if answer in kinds]
+
+
 def load_pictures(folder: Path = PICTURES) -> dict[str, bytes]:
     """The encoded pictures in the box, by name. Raises CallFailed where there are none."""
     found = {path.stem: path.read_bytes() for path in sorted(folder.glob("*.png"))}
@@ -62,9 +97,7 @@ def load_pictures(folder: Path = PICTURES) -> dict[str, bytes]:
 
 def look(engine: Engine, pictures: dict[str, bytes], name: str) -> Looked:
     """Run the program for each picture and each of THINGS at once, from an empty cache."""
-    items = [
-        {"picture": data, "thing": thing} for data in pictures.values() for thing in THINGS
-    ]
+    items = [{"picture": data, "thing": thing} for data in pictures.values() for thing in THINGS]
     places = [(picture, thing) for picture in pictures for thing in THINGS]
     clock = time.process_time if is_computed_here(engine) else time.perf_counter
     engine.clear_cache()
