@@ -1,8 +1,9 @@
 """Makes checkpoints that see: LLaVA-1.5 for pictures, LLaVA-NeXT-Video for clips, with random
 weights, in Hugging Face form.
 
-The language model is one of `benchmarks.common.checkpoints`, so that answers have the length that
-is asked for; the tower has the sizes of CLIP-L/14 at 336 pixels, with as many layers as are wanted.
+The language model is the 56M one of `benchmarks.common.checkpoints`, and the tower has the sizes
+of CLIP-L/14 at 336 pixels, with as many layers as are wanted; or, to try it out, the embedded model
+and a tower of 28 pixels.
 """
 
 from __future__ import annotations
@@ -17,28 +18,31 @@ import torch
 from safetensors.torch import load_file
 
 from forkroot.benchmarks.common import checkpoints
+from forkroot.core.model.hub.folders import model_folder
 
 KINDS = {"image": "llava", "video": "llava_next_video"}
-_EDGES = {"56m": (336, 14), "layer": (28, 7)}  # of the tower's pictures, and of a patch
+_EDGES = {"56m": (336, 14), "tiny": (28, 7)}  # of the tower's pictures, and of a patch
+LANGUAGES = tuple(_EDGES)
 _TOWERS: dict[str, dict[str, int]] = {
     "56m": {"hidden_size": 1024, "intermediate_size": 4096, "num_attention_heads": 16},
-    "layer": {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2},
+    "tiny": {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2},
 }
 
 
 def make(kind: str, language: str, layers: int, folder: Path, seed: int = 0) -> Path:
     """Write the checkpoint for "image" or "video" into `folder`, unless it is there. language: of
-    `checkpoints.MODELS`. layers: of the tower."""
+    LANGUAGES. layers: of the tower."""
     if (folder / "model.safetensors").exists():
         return folder
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         from transformers import AutoConfig, AutoModelForImageTextToText
-    text = checkpoints.make(language, folder / "language", seed)
+    is_tiny = language == "tiny"
+    text = model_folder(language) if is_tiny else checkpoints.make(language, folder / "language")
     tokenizer = tokenizers.Tokenizer.from_file(str(text / "tokenizer.json"))
-    size = json.loads((text / "config.json").read_text())["vocab_size"]
-    tokens = {"image": size, "video": size + 1}
-    tokenizer.add_special_tokens(["<image>", "<video>"])
+    names = {kind: f"<{kind}>" for kind in KINDS}
+    tokenizer.add_special_tokens(list(names.values()))
+    tokens = {kind: tokenizer.token_to_id(name) for kind, name in names.items()}
     config = AutoConfig.for_model(KINDS[kind], **_config(text, language, layers, tokens))
     torch.manual_seed(seed)
     model = AutoModelForImageTextToText.from_config(config).eval()
@@ -54,7 +58,7 @@ def make(kind: str, language: str, layers: int, folder: Path, seed: int = 0) -> 
 def _config(text: Path, language: str, layers: int, tokens: dict[str, int]) -> dict[str, Any]:
     edge, patch = _EDGES[language]
     known = json.loads((text / "config.json").read_text())
-    known["vocab_size"] += len(tokens)
+    known["vocab_size"] = max(known["vocab_size"], *(token + 1 for token in tokens.values()))
     vision = {
         **_TOWERS[language],
         "model_type": "clip_vision_model",
@@ -67,13 +71,15 @@ def _config(text: Path, language: str, layers: int, tokens: dict[str, int]) -> d
         "text_config": known,
         "vision_config": vision,
         "vision_feature_layer": -1,
+        "tie_word_embeddings": known.get("tie_word_embeddings", False),
         "image_grid_pinpoints": [[edge, 2 * edge], [2 * edge, edge]],
         **{f"{kind}_token_index": token for kind, token in tokens.items()},
     }
 
 
 def _take_language(model: Any, weights: dict[str, torch.Tensor]) -> None:
-    """Copy the language model's weights; the rows of new tokens stay zero, and are never chosen."""
+    """Copy the language model's weights. Rows of new tokens are zero, and those of a head such that
+    they are not chosen."""
     own = dict(model.named_parameters())
     for name, values in weights.items():
         inner = name.removeprefix("model.")

@@ -27,7 +27,7 @@ import torch
 from forkroot.adapters.native import function, gen, image, video
 from forkroot.benchmarks.common.pictures import clip
 from forkroot.benchmarks.common.report import parser, report
-from forkroot.benchmarks.media.checkpoint import KINDS, make
+from forkroot.benchmarks.media.checkpoint import KINDS, LANGUAGES, make
 from forkroot.core.api.config import EngineConfig
 from forkroot.core.api.media import FEATURE
 from forkroot.core.api.protocol import Image, InvalidModel, Text, UnsupportedCall, Video
@@ -126,6 +126,7 @@ def run_transformers(
     from transformers import AutoModelForImageTextToText
 
     model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
+    model.generation_config.eos_token_id = None  # answers have one length
     tokenizer, processor = Tokenizer.from_folder(folder), vision.load(folder)
     if processor is None:
         raise InvalidModel(f"{folder} has no processor of pictures")
@@ -144,7 +145,6 @@ def run_transformers(
             input_ids=shown,
             attention_mask=torch.ones_like(shown),
             max_new_tokens=size.answer_len,
-            min_new_tokens=size.answer_len,
             do_sample=False,
             **given,
         )
@@ -185,7 +185,7 @@ def main() -> None:
     """Measure and print the row."""
     options = parser(__doc__)
     options.add_argument("--only", choices=tuple(KINDS), help="pictures, or clips")
-    options.add_argument("--language", default="56m", help="of benchmarks.common.checkpoints")
+    options.add_argument("--language", choices=LANGUAGES, default="56m", help="tiny: to try it out")
     options.add_argument("--tower", type=int, default=3, help="layers of the tower; 24 in CLIP-L")
     options.add_argument("--share", type=float, default=1.0, help="of the pictures and clips")
     options.add_argument("--answer", type=int, default=16, help="tokens of an answer")
