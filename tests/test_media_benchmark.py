@@ -29,9 +29,11 @@ def test_answers_are_those_of_transformers_and_pictures_are_computed_once(
     assert "skipped" not in figures
     assert figures["programs"] == SIZES[kind].questions
     assert figures["transformers"]["same_answers"] == SIZES[kind].questions
-    assert figures["nothing"]["same_answers"] == SIZES[kind].questions
-    assert figures["cache"]["pictures_encoded"] == SIZES[kind].media
-    assert figures["nothing"]["cached_tokens"] == 0 < figures["cache"]["cached_tokens"]
+    for mode in ("features", "nothing"):
+        assert figures[mode]["same_answers"] == SIZES[kind].questions
+        assert figures[mode]["cached_tokens"] == 0 < figures["cache"]["cached_tokens"]
+    encoded = [figures[mode]["pictures_encoded"] for mode in ("cache", "nothing")]
+    assert encoded == [SIZES[kind].media, SIZES[kind].questions]
 
 
 def test_pictures_and_questions_are_drawn_from_a_seed() -> None:
