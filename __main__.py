@@ -100,8 +100,12 @@ def demo(options: argparse.Namespace) -> int:
     """Judge essays with and without cache, hints and jump-forward; 1 if any answer changed."""
     from .examples import demo as tour
     from .examples import demo_report as report
+    from .examples.picture_demo import show_pictures
 
     out, err = Console(highlight=False), Console(stderr=True)
+    if options.image:
+        options.model = options.model or "tiny-vision"
+        return show_pictures(lambda is_cached: load(options, cache=is_cached), out)
     essays = tour.load_essays()
     if not 1 <= options.essays <= len(essays):
         raise InvalidCall("essays", options.essays, f"1 to {len(essays)}")
@@ -337,6 +341,8 @@ def _parser() -> argparse.ArgumentParser:
     tour.add_argument("model", nargs="?", type=name, help=text)
     text, many = "the number of essays to judge (default 12)", number(int)
     tour.add_argument("--essays", type=many, default=12, metavar="N", help=text)
+    text = "judge pictures in place of essays (default model: tiny-vision)"
+    tour.add_argument("--image", action="store_true", help=text)
     tour.add_argument("--svg", type=_new_file, metavar="FILE", help="draw the radix tree in FILE")
 
     talking = commands.add_parser("chat", help="talk to a model")

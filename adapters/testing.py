@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
+from ..core.api.prompts import check_media
 from ..core.api.protocol import (
     BackendClosed,
     BackendInfo,
@@ -32,7 +33,7 @@ from ..core.api.reply import Mailbox
 Answer: TypeAlias = str | Sequence[str] | Completion | Exception
 Script: TypeAlias = str | Mapping[str, Answer] | Sequence[Answer] | Callable[[Call], Answer]
 
-ALL_FEATURES = frozenset({"tokens", "options", "hints", "images", "constraints"})
+ALL_FEATURES = frozenset({"tokens", "options", "hints", "images", "videos", "constraints"})
 
 
 class ScriptedBackend:
@@ -46,6 +47,7 @@ class ScriptedBackend:
       came first.
     is_held: no call ends before `release`; planting calls end at once.
     chunk_len: characters in each chunk of a call with stream=True.
+    features, model: of its `info`; images and videos that they do not name are refused.
     """
 
     def __init__(
@@ -130,6 +132,7 @@ class ScriptedBackend:
         call = mailbox.call
         try:
             call.check()
+            check_media(call.prompt, self._info.features, self._info.model)
             completion = self._completion(call)
         except ForkrootError as error:
             mailbox.fail(error)

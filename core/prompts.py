@@ -10,6 +10,7 @@ from .api.prompts import (
     Text,
     Tokens,
     Video,
+    check_media,
     is_prompt,
     is_text,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "Text",
     "Tokens",
     "Video",
+    "check_media",
     "is_prompt",
     "is_text",
 ]

@@ -152,7 +152,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/http/": (*BASE, "adapters/", "adapters/common/", "adapters/http/*"),
     "__init__.py": (*BASE, "adapters/", "adapters/native/", "adapters/sglang/"),
     "examples/": (
-        *("__init__.py", "core/common/", "adapters/", "adapters/dspy/"),
+        *("__init__.py", *BASE, "core/media/", "adapters/", "adapters/dspy/"),
         *("adapters/langchain/", "adapters/guidance/"),
     ),
     "models/training/world/": ("examples/",),

@@ -14,10 +14,11 @@ from typing import Any
 
 from ...core.api.protocol import InvalidCall, UnsupportedCall
 from ...core.common.suggestions import did_you_mean
+from ..common.data_urls import data_of
 
 _TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
-_PASSED = ("image_url", "input_audio")
-_KNOWN = (*_TEXTS, "document", "file", *_PASSED)
+_IMAGES = ("image_url", "input_image")
+_KNOWN = (*_TEXTS, "document", "file", *_IMAGES, "input_audio")
 _PART = "a mapping, as {'type': 'text', 'text': 'Hello'}"
 _MESSAGE = "a mapping, as {'role': 'user', 'content': 'Hello'}"
 _TEXT_FILE = "a file of text, as file_data='data:text/plain;base64,...'"
@@ -67,9 +68,9 @@ def _part(part: Any, field: str) -> Any:
         return _text(_document(part, field))
     if kind == "file":
         return _text(_file(part.get("file"), f"{field}.file"))
-    if kind == "image_url" and isinstance(part.get("image_url"), str):
-        return {**part, "image_url": {"url": part["image_url"]}}
-    if kind in _PASSED:
+    if kind in _IMAGES:
+        return _image(part, field)
+    if kind == "input_audio":
         return part
     if not isinstance(kind, str) or kind not in _TEXTS:
         suggestion = did_you_mean(kind, _KNOWN) if isinstance(kind, str) else ""
@@ -84,6 +85,15 @@ def _part(part: Any, field: str) -> Any:
 
 def _text(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
+
+
+def _image(part: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+    """A part with an image, checked, in the form in which DSPy reads its data."""
+    given = part.get("image_url")
+    is_plain = part["type"] == "image_url" and isinstance(given, Mapping)
+    url = given.get("url") if isinstance(given, Mapping) else given
+    data_of(url, f"{field}.image_url")
+    return part if is_plain else {"type": "image_url", "image_url": {"url": url}}
 
 
 def _document(part: Mapping[str, Any], field: str) -> str:

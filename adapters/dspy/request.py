@@ -172,12 +172,22 @@ def _segments(parts: Any, tool_format: ToolFormat) -> tuple[Segment, ...]:
                 is_first_call = False
             case lm15.ThinkingPart() | lm15.CitationPart():
                 continue
-            case lm15.ImagePart() if part.data is not None or part.path is not None:
-                segments.append(Image(part.bytes))
+            case lm15.ImagePart():
+                segments.append(Image(_image_data(part)))
             case _:
                 allowed = "text, data, tool calls and their results, images as bytes or files"
                 raise UnsupportedCall("messages", part.type, allowed)
     return tuple(segments)
+
+
+def _image_data(part: lm15.ImagePart) -> bytes:
+    if part.data is None and part.path is None:
+        allowed = "an image as bytes, a file or a data:...;base64, URL: nothing is fetched"
+        raise UnsupportedCall("messages", part.url or part.file_id, allowed)
+    try:
+        return bytes(part.bytes)
+    except OSError as error:
+        raise InvalidCall("messages", str(part.path), f"a readable image ({error})") from error
 
 
 def _bias(given: Any) -> Mapping[int, float] | None:

@@ -19,9 +19,11 @@ from ...core.api.protocol import (
     Call,
     Chat,
     ForkHint,
+    Image,
     InvalidCall,
     Regex,
     Reply,
+    Segment,
     Text,
     UnsupportedCall,
 )
@@ -273,6 +275,14 @@ def _digest(messages: Any, extra: str = "") -> str:
     """A name for these messages."""
     found = hashlib.sha1(extra.encode(), usedforsecurity=False)
     for message in messages:
-        texts = [part.text if isinstance(part, Text) else repr(part) for part in message.content]
+        texts = [_named(segment) for segment in message.content]
         found.update(json.dumps([message.role, *texts]).encode())
     return found.hexdigest()[:16]
+
+
+def _named(segment: Segment) -> str:
+    """A text, or a name for what a picture holds."""
+    if isinstance(segment, Text):
+        return segment.text
+    data = segment.data if isinstance(segment, Image) else repr(segment).encode()
+    return f"\0{hashlib.blake2b(data, digest_size=16).hexdigest()}"

@@ -20,6 +20,8 @@ from .seen import common_len
 _CHAT, _PLAIN, _CONTENT, _END, _TOKENS, _DATA = "\ufdd0\ufdd1\ufdd2\ufdd3\ufdd4\ufdd5"
 _LAST_CHAR = 0x10FFFF
 _REACH = 64  # characters in which a word ends, in scripts that part words
+_MEDIA_LEN = 1024  # characters that stand for a picture: about as many tokens as it has
+_PRIVATE = 0xF0000  # the first of 65,534 characters that no text has
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +39,12 @@ class Outline:
     def of(cls, prompt: Prompt) -> Outline:
         """The outline of a prompt. Raises where the prompt is none."""
         if not isinstance(prompt, Chat):
-            return cls(prompt, *_joined(_PLAIN, [_spelled(segment) for segment in prompt]))
-        spelled = [
-            f"{m.role}{_CONTENT}{''.join(map(_spelled, m.content))}{_END}" for m in prompt.messages
+            return cls(prompt, *_joined(_PLAIN, [spelled(segment) for segment in prompt]))
+        turns = [
+            f"{m.role}{_CONTENT}{''.join(map(spelled, m.content))}{_END}" for m in prompt.messages
         ]
         tools = json.dumps(list(prompt.tools), default=str) if prompt.tools else ""
-        text, ends = _joined(f"{_CHAT}{tools}{_END}", spelled)
+        text, ends = _joined(f"{_CHAT}{tools}{_END}", turns)
         if prompt.open_last:
             text, ends = text[: -len(_END)], ends[:-1]
         return cls(prompt, text, ends)
@@ -145,21 +147,31 @@ def _joined(head: str, parts: Sequence[str]) -> tuple[str, tuple[int, ...]]:
     return head + "".join(parts), tuple(accumulate(map(len, (head, *parts))))
 
 
-def _spelled(segment: Segment) -> str:
+def spelled(segment: Segment) -> str:
+    """A segment as text: different for different segments, and as long as it is expensive. Those of
+    two pictures differ in their first characters."""
     match segment:
         case Text(text):
             return text
         case Tokens(ids):
             return _TOKENS + "".join([chr(min(max(token, 0), _LAST_CHAR)) for token in ids])
-        case Image(data) | Video(data):
-            return _DATA + blake2b(data, digest_size=16).hexdigest()
+        case Image(data):
+            return _media_text(data, 0)
+        case Video(data, num_frames):
+            return _media_text(data, num_frames)
+
+
+def _media_text(data: bytes, num_frames: int) -> str:
+    digest = blake2b(data, digest_size=32, salt=num_frames.to_bytes(8, "little"))
+    first = _PRIVATE + int.from_bytes(digest.digest()[:2], "little") % 65534
+    return f"{chr(first)}{_DATA}{digest.hexdigest()}".ljust(_MEDIA_LEN, _DATA)
 
 
 def _truncated(segments: Sequence[Segment], length: int) -> tuple[Segment, ...]:
     """The segments that spell the first `length` characters."""
     kept: list[Segment] = []
     for segment in segments:
-        size = len(_spelled(segment))
+        size = len(spelled(segment))
         if length < size:
             return (*kept, *_beginning(segment, length))
         kept.append(segment)

@@ -68,8 +68,8 @@ class ChatForkroot(Settings, BaseChatModel):
         return params
 
     def _resolve_model_profile(self) -> ModelProfile:
-        """What agents and their middleware read of a model before they call it; of the context,
-        what is known without starting an engine or calling a server."""
+        """What agents and their middleware read of a model before they call it; of the context and
+        of images, what is known without starting an engine or calling a server."""
         found = ModelProfile(
             text_inputs=True,
             text_outputs=True,
@@ -82,6 +82,11 @@ class ChatForkroot(Settings, BaseChatModel):
         size = self.context_len()
         if size:
             found["max_input_tokens"] = found["max_output_tokens"] = size - 1
+        features = self.features()
+        if features is not None:
+            found["image_inputs"] = found["image_tool_message"] = "images" in features
+            found["video_inputs"] = "videos" in features
+            found["image_url_inputs"] = False  # nothing is fetched
         return found
 
     def bind_tools(

@@ -1,24 +1,35 @@
 """LangChain's messages as a chat of the protocol.
 
-`convert_to_openai_messages` brings every provider's content blocks into one shape; tool calls of
-earlier turns are written as the model writes them, and the model's template does the rest.
+`convert_to_openai_messages` brings every provider's content blocks into one shape; videos, which it
+does not know, are given OpenAI's shape before. Tool calls of earlier turns are written as the model
+writes them, and the model's template does the rest.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import BaseMessage, convert_to_openai_messages
 
-from ...core.api.protocol import Chat, Image, InvalidCall, Message, Segment, Text, UnsupportedCall
+from ...core.api.protocol import (
+    Chat,
+    Image,
+    InvalidCall,
+    Message,
+    Segment,
+    Shown,
+    Text,
+    UnsupportedCall,
+    Video,
+)
+from ..common.data_urls import data_of
 from ..common.spelling import spell
 from ..common.surrogates import check_text, check_texts
 from ..common.tools import Invocation, ToolFormat, ToolSpec
 
+NUM_FRAMES = 32  # of a video whose block has no `num_frames`; as of the server's routes
 _ROLES = {"developer": "system", "function": "tool"}
 _SKIPPED_PARTS = (  # thoughts are not sent again, and calls are sent beside the content
     *("thinking", "redacted_thinking", "reasoning", "reasoning_content"),
@@ -37,11 +48,37 @@ def chat_of(messages: Sequence[BaseMessage], tools: Sequence[ToolSpec], form: To
     if not messages:
         raise InvalidCall("messages", [], "at least one message")
     try:
-        plain = convert_to_openai_messages(list(messages))
-    except ValueError as error:
-        raise InvalidCall("messages", "content blocks", f"what LangChain knows: {error}") from error
+        plain = convert_to_openai_messages([_with_video_urls(message) for message in messages])
+    except (ValueError, TypeError) as error:
+        reason = str(error).partition(" Full content block")[0]
+        raise InvalidCall(
+            "messages", Shown("content blocks"), f"what LangChain knows: {reason}"
+        ) from error
     turns = tuple(_read_message(message, index, form) for index, message in enumerate(plain))
     return Chat(turns, tools=tuple(tool.shown() for tool in tools))
+
+
+def _with_video_urls(message: BaseMessage) -> BaseMessage:
+    """The message, LangChain's video blocks in it in OpenAI's shape."""
+    content = message.content
+    if isinstance(content, str) or not any(map(_is_video, content)):
+        return message
+    return message.model_copy(update={"content": list(map(_video_url, content))})
+
+
+def _is_video(block: Any) -> bool:
+    return isinstance(block, Mapping) and block.get("type") == "video"
+
+
+def _video_url(block: Any) -> Any:
+    if not _is_video(block):
+        return block
+    data = block.get("base64", block.get("data"))
+    kind = block.get("mime_type", "video/mp4")
+    url = block.get("url") if data is None else f"data:{kind};base64,{data}"
+    extras = {**(block.get("metadata") or {}), **(block.get("extras") or {}), **block}
+    frames = extras.get("num_frames", NUM_FRAMES)
+    return {"type": "video_url", "video_url": {"url": url}, "num_frames": frames}
 
 
 def _read_message(message: Mapping[str, Any], index: int, form: ToolFormat) -> Message:
@@ -70,20 +107,19 @@ def _segment(part: Any, field: str) -> Segment | None:
             return Text(text) if text else None
         case {"type": kind} if kind in _SKIPPED_PARTS:
             return None
-        case {"type": "image_url", "image_url": {"url": str(url)} | str(url)}:
-            return Image(_data(url, field))
+        case {
+            "type": "image_url" | "input_image",
+            "image_url": {"url": str(url)} | str(url),
+        }:
+            return Image(data_of(url, f"{field}.image_url"))
+        case {"type": "video_url", "video_url": {"url": url} | str(url) as given}:
+            inner = given if isinstance(given, Mapping) else {}
+            frames = inner.get("num_frames", part.get("num_frames", NUM_FRAMES))
+            if type(frames) is not int or frames < 1:
+                raise InvalidCall(f"{field}.num_frames", frames, "an integer >= 1")
+            return Video(data_of(url, f"{field}.video_url", "a video"), frames)
     kind = part.get("type") if isinstance(part, Mapping) else part
-    raise UnsupportedCall(f"{field}.type", kind, "text, or an image given as data")
-
-
-def _data(url: str, field: str) -> bytes:
-    head, _, data = url.partition(",")
-    if not (head.startswith("data:") and head.endswith(";base64")):
-        raise UnsupportedCall(f"{field}.image_url", url, "an image as data:...;base64, not a URL")
-    try:
-        return base64.b64decode(data, validate=True)
-    except binascii.Error as error:
-        raise InvalidCall(f"{field}.image_url", url, f"base64 ({error})") from error
+    raise UnsupportedCall(f"{field}.type", kind, "text, or an image or a video given as data")
 
 
 def _invocation(call: Mapping[str, Any]) -> Invocation:

@@ -25,6 +25,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ...core.api.protocol import (
     Backend,
+    BackendInfo,
     Call,
     Constraint,
     ForkrootError,
@@ -152,10 +153,21 @@ class Settings(BaseModel):
     def context_len(self) -> int | None:
         """Tokens that prompt and answer may be together, if a backend or a folder knows it."""
         if self.backend is not None:
-            with suppress(ForkrootError):  # its first use raises the error
-                return int(self.backend.info().context_len)
-            return None
+            info = self._info()
+            return None if info is None else info.context_len
         return self.settings.get("context_len") or trained_len(self.model)
+
+    def features(self) -> frozenset[str] | None:
+        """Those of the backend, where there is one already."""
+        info = self._info()
+        return None if info is None else info.features
+
+    def _info(self) -> BackendInfo | None:
+        if self.backend is not None:
+            with suppress(ForkrootError):  # its first use raises the error
+                found: BackendInfo = self.backend.info()
+                return found
+        return None
 
     def connection(self, model: str | None = None) -> Connection:
         """The running runtime, started at the first use. model: another one than the model's own.

@@ -5,7 +5,9 @@ Each is a forkroot backend with SGLang's methods, accepted wherever a backend is
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -25,6 +27,7 @@ from ...core.api.protocol import (
 )
 from ..connection import connect
 
+_log = logging.getLogger(__name__)
 _SETTINGS = {  # of SGLang's ServerArgs, by our names
     "tp_size": "ranks",
     "max_total_tokens": "num_slots",
@@ -70,6 +73,17 @@ class Endpoint(Closing):
     def model_info(self) -> dict[str, Any]:
         """The name of the model, as `model_path`."""
         return {"model_path": self.get_model_name()}
+
+    @property
+    def chat_template(self) -> Any:
+        """The model's own template, by its `name`. Another one that is set here has no effect, and
+        a warning says so: chats are rendered where the model is."""
+        return SimpleNamespace(name=f"{self.get_model_name()} (its own)")
+
+    @chat_template.setter
+    def chat_template(self, template: Any) -> None:
+        name = getattr(template, "name", template)
+        _log.warning("chat_template=%s has no effect: the model's own is used", name)
 
     def get_model_name(self) -> str:
         """The name of the model that answers."""

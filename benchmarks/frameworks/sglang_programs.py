@@ -7,11 +7,13 @@ program that uses the frontend runs in a process of its own with a few lines of 
 `import sglang` finds `forkroot.sglang` there, the helpers that the programs import beside the
 frontend are stand-ins (`sglang_stand_ins.py`), and every server, runtime and API model is the one
 backend of the run. A program has run if it ended well. Prints a line for each and one JSON row.
+`--model scripted`: without a model, for programs that show images to one.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -19,7 +21,9 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from forkroot.benchmarks.common.pictures import clip
 from forkroot.benchmarks.common.report import parser, report
+from forkroot.core.media.encode import png
 
 CHILD = Path(__file__).with_name("sglang_stand_ins.py")
 USES_IT = re.compile(r"^\s*(import sglang\b|from sglang(\.lang\.api)? import)", re.MULTILINE)
@@ -68,10 +72,9 @@ LINES = {
     "indices": [str(i) for i in range(12)], "values": [str(i * 7) for i in range(12)],
     "links": [[] for _ in range(12)], "group_by_num_hoops": {"1": list(range(10))},
 }  # fmt: skip
-PIXEL = bytes.fromhex(
-    "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cf"
-    "c0000003010100c9fe92ef0000000049454e44ae426082"
-)
+ANIMALS = {
+    f"images/{name}.jpeg": png(clip(number, 1)) for number, name in enumerate(("cat", "dog"))
+}
 
 
 class Case(NamedTuple):
@@ -110,8 +113,14 @@ CASES = {  # by the folder of the program in SGLang's benchmark/, or by the name
     "llava_bench": Case(
         "--parallel 1",
         {"questions.jsonl": [{"question_id": 1, "image": "a.png", "text": "What is it?"}]}
-        | {"images/a.png": PIXEL},
+        | {"images/a.png": png(clip(2, 1))},
     ),
+    **dict.fromkeys(
+        ("local_example_llava", "local_example_llava_next", "local_example_yi_vl"),
+        Case("", ANIMALS),
+    ),
+    "gemini_example_multimodal_chat": Case("", ANIMALS),
+    "llava_video": Case("", {"jobs.mp4": png(clip(3, 16))}),
 }
 
 
@@ -161,7 +170,12 @@ def run(path: Path, model: str, seconds: float) -> str:
         command = [sys.executable, str(CHILD), model, str(path), *case.options.split()]
         try:
             done = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, timeout=seconds
+                command,
+                cwd=folder,
+                env=os.environ | {"HOME": folder},
+                capture_output=True,
+                text=True,
+                timeout=seconds,
             )
         except subprocess.TimeoutExpired:
             return f"did not end within {seconds:.0f} s"

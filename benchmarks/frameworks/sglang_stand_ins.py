@@ -2,6 +2,7 @@
 
     python benchmarks/frameworks/sglang_stand_ins.py MODEL PROGRAM [OPTIONS OF THE PROGRAM]
 
+MODEL "scripted": a backend without a model, which has one answer and takes images and videos.
 `sglang` is `forkroot.sglang` here. Beside it programs import helpers of SGLang's package that are
 no part of its frontend, and packages that would reach for a network: for these there are stand-ins
 with the same names.
@@ -19,15 +20,20 @@ from types import ModuleType
 from typing import Any
 
 import forkroot.sglang as sgl
+from forkroot.adapters.sglang.endpoints import Endpoint
+from forkroot.adapters.testing import ScriptedBackend
 from forkroot.core.model.hub.folders import model_folder
 from forkroot.core.text.tokenizer import Tokenizer
+
+SERVED = ("Runtime", "RuntimeEndpoint", "OpenAI", "VertexAI")
 
 
 def main() -> None:
     if len(sys.argv) < 3:
         raise SystemExit("usage: sglang_stand_ins.py MODEL PROGRAM [OPTION ...]")
     model, program, *options = sys.argv[1:]
-    backend = sgl.Runtime(model_path=model)
+    is_scripted = model == "scripted"
+    backend = Endpoint(ScriptedBackend("A cat.")) if is_scripted else sgl.Runtime(model)
     install(backend)
     sys.argv = [program, *options]
     sys.path.insert(0, str(Path(program).parent))
@@ -35,11 +41,11 @@ def main() -> None:
     backend.shutdown()
 
 
-def install(backend: sgl.Runtime) -> None:
+def install(backend: Endpoint) -> None:
     """Put the frontend and the stand-ins where programs import them from."""
     frontend = {name: getattr(sgl, name) for name in sgl.__all__}
     backend.token_usage = Usage()
-    frontend |= dict.fromkeys(("Runtime", "RuntimeEndpoint", "OpenAI"), lambda *_, **__: backend)
+    frontend |= dict.fromkeys(SERVED, lambda *_, **__: backend)
     patterns = {
         "REGEX_INT": r"[-+]?[0-9]+[ \n]*",
         "REGEX_FLOAT": r"[-+]?[0-9]*\.?[0-9]+[ \n]*",
@@ -58,6 +64,11 @@ def install(backend: sgl.Runtime) -> None:
         add_common_sglang_args_and_parse=common_options,
         select_sglang_backend=lambda options: backend,
     )
+    module("sglang.lang.chat_template", get_chat_template=lambda name: name)
+    module("sglang.srt.utils", load_image=no_download)
+    module("requests", get=download)
+    if importlib.util.find_spec("PIL") is None:
+        module("PIL.ImageFile")
     module("sglang.srt.constrained.outlines_backend", build_regex_from_object=lambda kind: "a*")
     tokenizer = Tokenizer.from_folder(model_folder("tiny"))
     module("vllm.transformers_utils.tokenizer", get_tokenizer=lambda *_, **__: Words(tokenizer))
@@ -144,6 +155,12 @@ def load_dataset(*_: Any, **__: Any) -> dict[str, list[dict[str, str]]]:
     """Two questions of a quiz."""
     line = {"question": "1 + 1?", "A": "1", "B": "2", "C": "3", "D": "4", "answer": "B"}
     return {"dev": [line], "val": [line, line]}
+
+
+def download(url: str, **_: Any) -> Any:
+    """A reply with the file of this name in the working folder."""
+    content = Path(url.rpartition("/")[2]).read_bytes()
+    return argparse.Namespace(content=content, raise_for_status=lambda: None)
 
 
 def no_download(*_: Any, **__: Any) -> Any:

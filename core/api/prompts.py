@@ -6,10 +6,11 @@ Frozen values of the standard library; `is_prompt` checks whether one is allowed
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from .errors import UnsupportedCall
 from .keywords import checks_fields
 
 
@@ -77,13 +78,27 @@ Prompt: TypeAlias = tuple[Segment, ...] | Chat
 PROMPTS = (
     "a tuple of segments (Text, Tokens, Image, Video), or a Chat of a tuple of at least one"
     " Message whose content is such a tuple, open_last=True or False, and tools as a tuple of"
-    " mappings; text without lone surrogates, ids as a tuple of integers"
+    " mappings; text without lone surrogates, ids as a tuple of integers, data as bytes, num_frames"
+    " as an integer >= 1"
 )
 
 
 def is_prompt(value: object) -> bool:
     """Whether this is one of PROMPTS."""
     return _is_chat(value) if isinstance(value, Chat) else _are_segments(value)
+
+
+def check_media(prompt: Prompt, features: Collection[str], model: str) -> None:
+    """Raise UnsupportedCall for an image or a video that a backend does not take. features: of its
+    `BackendInfo`, of which "images" and "videos" are read. model: the name for the message."""
+    if isinstance(prompt, Chat):
+        segments = [segment for message in prompt.messages for segment in message.content]
+    else:
+        segments = list(prompt)
+    for kind, noun, feature in ((Image, "an image", "images"), (Video, "a video", "videos")):
+        if feature not in features and any(isinstance(it, kind) for it in segments):
+            allowed = f"text; {feature} are not supported by this model ({model})"
+            raise UnsupportedCall("prompt", noun, allowed)
 
 
 def is_text(value: object) -> bool:
@@ -104,8 +119,10 @@ def _is_segment(value: object) -> bool:
             return is_text(text) and (ids is None or _are_ids(ids))
         case Tokens(ids):
             return _are_ids(ids)
-        case Image(data) | Video(data):
+        case Image(data):
             return isinstance(data, bytes)
+        case Video(data, num_frames):
+            return isinstance(data, bytes) and type(num_frames) is int and num_frames >= 1
     return False
 
 

@@ -117,7 +117,7 @@ class ForkWatch(BaseCallbackHandler):
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """As the end."""
-        self.on_llm_end(None, run_id=run_id, **kwargs)
+        self.on_llm_end(kwargs.pop("response", None), run_id=run_id, **kwargs)
 
     def _step(self, run_id: UUID, run: _Run, metadata: Mapping[str, Any]) -> CallBatcher | None:
         """The batcher of the step that this run is a task of; None if it is not a task, or the only

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
-from ....core.api.protocol import Call, ForkHint, Prompt, Sampling
+from ....core.api.protocol import Backend, BackendInfo, Call, ForkHint, Prompt, Sampling
 from ..language.settings import Settings
 from .stream import Action, Stream
 
@@ -27,6 +27,7 @@ class Context:
         self._outer = outer
         self._streams: list[Stream] = []
         self._abort_error: BaseException | None = None
+        self._infos: dict[int, tuple[Backend, BackendInfo]] = {}
         settings.find()
 
     def part(self, settings: Settings) -> Context:
@@ -57,6 +58,14 @@ class Context:
             deadline=settings.deadline,
             **fields,
         )
+
+    def info(self, backend: Backend) -> BackendInfo:
+        """What a backend reports of itself; it may be remote, and is asked once in a run."""
+        if self._outer is not None:
+            return self._outer.info(backend)
+        if id(backend) not in self._infos:
+            self._infos[id(backend)] = backend, backend.info()
+        return self._infos[id(backend)][1]
 
     def finish(self, main: Stream) -> None:
         """Wait until every stream of the run has ended, and close them.

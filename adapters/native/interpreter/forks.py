@@ -76,7 +76,7 @@ def plant(parent: Interpreter, hint: ForkHint) -> None:
     with hint_errors.suppress(_log, "planting the prefix of a fork"):
         backend = parent.context.settings.find()
         prompt = parent.prompt(backend)
-        if len(parent.transcript) and "hints" in backend.info().features:
+        if len(parent.transcript) and "hints" in parent.context.info(backend).features:
             backend.submit(parent.context.call(prompt, Sampling(max_tokens=0), hint=hint))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ....core.api.prompts import check_media
 from ....core.api.protocol import (
     Backend,
     Call,
@@ -18,7 +19,6 @@ from ....core.api.protocol import (
     Prompt,
     Reply,
     Sampling,
-    UnsupportedCall,
 )
 from ..language.choices import find_method
 from ..language.constraints import error_of
@@ -184,13 +184,13 @@ class Interpreter:
         return self._await(self._send(backend, calls), settle, f"in select({node.name!r})")
 
     def prompt(self, backend: Backend) -> Prompt:
-        """The prompt so far. Raises UnsupportedCall if `backend` cannot see what it shows."""
+        """The prompt so far. Raises UnsupportedCall for images or videos if `backend`
+        takes none."""
+        prompt = self.transcript.prompt()
         if self.transcript.has_media():
-            info = backend.info()
-            if "images" not in info.features:
-                allowed = f"text; images are not supported by this model ({info.model})"
-                raise UnsupportedCall("prompt", "an image or a video", allowed)
-        return self.transcript.prompt()
+            info = self.context.info(backend)
+            check_media(prompt, info.features, info.model)
+        return prompt
 
     def _take_hint(self) -> ForkHint | None:
         hint, self._hint = self._hint, None

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from forkroot.adapters.hints.outline import Outline
 from forkroot.adapters.hints.seen import NODE_SIZE, Seen, common_len
-from forkroot.core.api.protocol import Chat, Image, Message, Prompt, Text, Tokens
+from forkroot.core.api.protocol import Chat, Image, Message, Prompt, Text, Tokens, Video
 from forkroot.core.model.hub.folders import model_folder
 from forkroot.core.text.tokenizer import Tokenizer
 
@@ -106,8 +106,21 @@ def test_tools_kinds_and_data_distinguish_prompts() -> None:
     different = [
         *(Chat(message), Chat(message, tools=tools), message[0].content),
         *((Tokens((97,)),), (Image(b"a"),), (Image(b"b"),)),
+        *((Video(b"a", 4),), (Video(b"a", 8),)),
     ]
     assert len({Outline.of(prompt).text for prompt in different}) == len(different)
+
+
+def test_pictures_are_shared_whole_or_not_at_all() -> None:
+    pictures = [Image(bytes([number])) for number in range(40)]
+    first = Outline.of((Text("Look: "), pictures[0], Text("What?")))
+    for picture in pictures[1:]:
+        other = Outline.of((Text("Look: "), picture, Text("What?")))
+        assert first.before(common_len(first.text, other.text)) == (Text("Look: "),)
+    same = Outline.of((Text("Look: "), pictures[0], Text("Where?")))
+    shared = common_len(first.text, same.text)
+    assert first.before(shared) == (Text("Look: "), pictures[0], Text("Wh"))
+    assert first.before(first.cut(shared - 2)) == (Text("Look: "), pictures[0])
 
 
 def test_a_root_has_one_name_for_one_content_in_one_namespace() -> None:

@@ -31,14 +31,17 @@ from forkroot.core.api.protocol import (
     Chat,
     Completion,
     ForkHint,
+    Image,
     InvalidCall,
     Message,
     Output,
     Reply,
     Sampling,
+    Segment,
     Text,
     Tokens,
     Usage,
+    Video,
 )
 from forkroot.core.common.harmless import hint_errors
 from forkroot.core.local import LocalBackend
@@ -207,6 +210,28 @@ def test_a_batch_names_its_root_and_how_many_share_it(scripted: ScriptedBackend)
     assert {call.hint for call in others} == {plant.hint}
     assert plant.hint is not None
     assert plant.hint.branches == 5
+
+
+@pytest.mark.parametrize("media", [Image(b"png"), Video(b"mp4", 8)])
+def test_a_picture_that_calls_share_is_sent_ahead_of_them(
+    scripted: ScriptedBackend, media: Segment
+) -> None:
+    questions = ["What is it?", "Is it red?", "Who made it?"]
+    prompts = [(Text("Look: "), media, Text(question)) for question in questions]
+    chats = [Chat((Message("user", prompt),)) for prompt in prompts]
+    for asked in (prompts, chats):
+        before = len(scripted.calls)
+        Prefixes(scripted).submit_all([Call(prompt, GREEDY) for prompt in asked])
+        planted, *calls = scripted.calls[before:]
+        content = planted.prompt.messages[0].content if asked is chats else planted.prompt
+        assert content[:2] == (Text("Look: "), media)
+        assert {call.hint for call in calls} == {planted.hint}
+
+
+def test_different_pictures_share_nothing(scripted: ScriptedBackend) -> None:
+    calls = [Call((Image(bytes([it])), Text("What is it?")), GREEDY) for it in range(5)]
+    Prefixes(scripted).submit_all(calls)
+    assert scripted.calls == calls
 
 
 def test_roots_within_roots_are_each_sent_for_their_own_calls(scripted: ScriptedBackend) -> None:

@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
+import httpx
 import pytest
 import uvicorn
 
@@ -21,7 +22,7 @@ from forkroot.adapters.http.app import build_app
 from forkroot.adapters.http.client import RemoteBackend
 from forkroot.adapters.http.server.runtime import Limits, Runtime
 from forkroot.adapters.http.server.settings import Settings
-from forkroot.adapters.native import function, gen, select
+from forkroot.adapters.native import assistant, function, gen, image, select, user, video
 from forkroot.adapters.testing import ScriptedBackend
 from forkroot.core.api.protocol import (
     Backend,
@@ -45,6 +46,7 @@ from forkroot.core.api.protocol import (
     Text,
     Tokens,
     UnsupportedCall,
+    Video,
 )
 
 Serve = Callable[..., RemoteBackend]
@@ -189,6 +191,48 @@ def test_every_field_of_a_call_comes_through(serve) -> None:
     remote.submit(call).result(10)
     remote.submit(images).result(10)
     assert scripted.calls == [call, replace(images, tenant="")]  # the server names who sent it
+
+
+def test_images_and_videos_come_through_with_the_features_that_say_so(serve) -> None:
+    seen = frozenset({"tokens", "options", "images", "videos"})
+    scripted = ScriptedBackend("A cat.", features=seen)
+    remote = serve(scripted)
+    assert remote.info().features == seen
+    data = bytes(range(256)) * 4000  # a megabyte, of every byte
+    content = (Text("In "), Image(data), Text(" and "), Video(data[::-1], 16), Text("?"))
+    call = Call(Chat((Message("user", content),)), hint=ForkHint("r", 2, 1))
+    assert remote.submit(call).result(10).text == "A cat."
+    assert scripted.calls == [replace(call, tenant="")]
+
+
+def test_programs_show_a_remote_backend_what_it_takes(serve) -> None:
+    @function
+    def look(s):
+        s += user(image(b"png") + "What?") + assistant(gen("x") + gen("y"))
+
+    @function
+    def watch(s):
+        s += user(video(b"mp4", 8) + "What?") + assistant(gen("x"))
+
+    scripted = ScriptedBackend("cat", features=frozenset({"images"}))
+    remote = serve(scripted)
+    assert look.run(backend=remote)["y"] == "cat"
+    with pytest.raises(UnsupportedCall, match="videos are not supported by this model"):
+        watch.run(backend=remote)
+    assert len(scripted.calls) == 2
+    with pytest.raises(UnsupportedCall, match="a video"):  # the server refuses a bare call itself
+        remote.submit(Call((Video(b"mp4", 8),))).result(10)
+
+
+def test_a_video_without_a_number_of_frames_is_refused_here_and_there(runtime) -> None:
+    with serving(replace(runtime, backend=ScriptedBackend("yes"))) as url, RemoteBackend(url) as it:
+        for frames in (0, -1, "8", None):
+            with pytest.raises(InvalidCall, match="num_frames"):
+                it.submit(Call((Video(b"mp4", frames),))).result(10)
+            data = {"type": "bytes", "base64": "AAAA"}
+            prompt = [{"type": "Video", "data": data, "num_frames": frames}]
+            answer = httpx.post(f"{url}/v1/forkroot/calls", json={"type": "Call", "prompt": prompt})
+            assert "num_frames as an integer >= 1" in answer.text
 
 
 def test_hints_do_what_they_do_here(remote, backend) -> None:

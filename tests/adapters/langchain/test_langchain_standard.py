@@ -1,13 +1,17 @@
 """LangChain's own standard tests, on the embedded model, with every flag that applies.
 
-It reads text only: tests of images, audio and PDFs say of themselves that they do not apply.
+It reads text only: tests of audio and PDFs say of themselves that they do not apply, and those of
+images run on a scripted backend.
 """
 
 from __future__ import annotations
 
+import base64
 import inspect
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +26,12 @@ from langchain_tests.unit_tests import ChatModelUnitTests
 
 import forkroot
 from forkroot.adapters.langchain import ChatForkroot
+from forkroot.adapters.testing import ScriptedBackend
+from forkroot.core.api.protocol import Image
 
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
+)
 TINY = str(Path(forkroot.__file__).parent / "models" / "tiny")
 
 for _, function in inspect.getmembers(ChatModelIntegrationTests, inspect.iscoroutinefunction):
@@ -92,3 +101,35 @@ class TestIntegration(Flags, ChatModelIntegrationTests):
         for chunk in rest:
             first += chunk
         return first
+
+
+class TestImages(Flags):
+    """Those of the standard tests that show images; what they would download is one pixel."""
+
+    supports_image_inputs = True
+    supports_image_tool_message = True
+    supports_image_urls = False  # nothing is fetched
+
+    @pytest.fixture(autouse=True)
+    def pixel(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("httpx.get", lambda *_, **__: SimpleNamespace(content=PIXEL))
+
+    @pytest.fixture
+    def backend(self) -> ScriptedBackend:
+        return ScriptedBackend("A pixel.")
+
+    @pytest.fixture
+    def model(self, backend: ScriptedBackend) -> ChatForkroot:
+        return ChatForkroot(model=backend)
+
+    @pytest.fixture(autouse=True)
+    def seen(self, backend: ScriptedBackend) -> Iterator[None]:
+        """The model has been shown the pixel wherever there was an image."""
+        yield
+        prompts = [call.prompt for call in backend.calls if call.sampling.max_tokens != 0]
+        shown = [it for p in prompts for m in p.messages for it in m.content]  # type: ignore[union-attr]
+        assert {it.data for it in shown if isinstance(it, Image)} == {PIXEL}
+
+    test_image_inputs = ChatModelIntegrationTests.test_image_inputs
+    test_image_tool_message = ChatModelIntegrationTests.test_image_tool_message
+    test_anthropic_inputs = ChatModelIntegrationTests.test_anthropic_inputs

@@ -2,7 +2,7 @@
 
 import pytest
 
-from forkroot.adapters.testing import ScriptedBackend, prompt_text, scored
+from forkroot.adapters.testing import ALL_FEATURES, ScriptedBackend, prompt_text, scored
 from forkroot.core.api.protocol import (
     Backend,
     BackendClosed,
@@ -18,6 +18,8 @@ from forkroot.core.api.protocol import (
     Sampling,
     Text,
     Tokens,
+    UnsupportedCall,
+    Video,
 )
 
 pytestmark = pytest.mark.timeout(20)
@@ -157,3 +159,15 @@ def test_a_prompt_is_shown_as_text() -> None:
     assert prompt_text(Chat((Message("user", prompt), Message("assistant", ())))) == (
         "user: abc<image>\nassistant: "
     )
+
+
+@pytest.mark.parametrize(
+    ("segment", "feature"), [(Image(b"p"), "images"), (Video(b"v", 2), "videos")]
+)
+def test_it_takes_the_media_that_its_features_name(segment, feature) -> None:
+    for prompt in ((segment,), Chat((Message("user", (Text("a"), segment)),))):
+        sees = ScriptedBackend("yes", features=frozenset({feature}))
+        assert sees.submit(Call(prompt)).result().text == "yes"
+        blind = ScriptedBackend("yes", features=ALL_FEATURES - {feature})
+        with pytest.raises(UnsupportedCall, match=f"{feature} are not supported"):
+            blind.submit(Call(prompt)).result()

@@ -13,6 +13,7 @@ from forkroot.adapters.native import (
     select,
     system,
     user,
+    video,
 )
 from forkroot.adapters.testing import ScriptedBackend, prompt_text, scored
 from forkroot.core.api.protocol import (
@@ -27,6 +28,7 @@ from forkroot.core.api.protocol import (
     TokenLogprob,
     UnsupportedCall,
     Usage,
+    Video,
 )
 
 pytestmark = pytest.mark.timeout(20)
@@ -257,14 +259,64 @@ def test_an_image_is_shown_to_a_backend_that_can_see() -> None:
     assert backend.calls[0].prompt == (Image(b"png"), Text("what?"))
 
 
-def test_an_image_is_refused_before_a_backend_that_cannot_see_is_called() -> None:
+@pytest.mark.parametrize(
+    ("media", "features", "refused"),
+    [
+        (image(b"png"), set(), "'an image': expected text; images are not supported"),
+        (image(b"png"), {"videos"}, "'an image': expected text; images are not supported"),
+        (video(b"mp4", 4), {"images"}, "'a video': expected text; videos are not supported"),
+        (video(b"mp4", 4), {"videos"}, None),
+        (image(b"png"), {"images"}, None),
+    ],
+)
+def test_what_a_backend_cannot_see_is_refused_before_it_is_called(media, features, refused) -> None:
     def body(s):
-        s += image(b"png") + "what?" + gen("x")
+        s += user(media + "what?") + assistant(gen("x"))
 
-    blind = ScriptedBackend("ok", features=frozenset(), model="blind")
-    with pytest.raises(UnsupportedCall, match=r"not supported by this model \(blind\)"):
-        function(body).run(backend=blind)
-    assert blind.calls == []
+    backend = ScriptedBackend("ok", features=frozenset(features), model="m")
+    if refused is None:
+        assert function(body).run(backend=backend)["x"] == "ok"
+        return
+    with pytest.raises(UnsupportedCall, match=rf"{refused} by this model \(m\)"):
+        function(body).run(backend=backend)
+    assert backend.calls == []
+
+
+def test_a_backend_is_asked_once_in_a_run_what_it_can_see() -> None:
+    class Counting(ScriptedBackend):
+        num_infos = 0
+
+        def info(self):
+            self.num_infos += 1
+            return super().info()
+
+    def inner(s):
+        s += image(b"second") + gen("c")
+
+    def body(s):
+        s += image(b"png") + gen("a") + gen("b")
+        for branch in s.fork(3):
+            branch += gen("x")
+        function(inner)(s)
+
+    backend = Counting("ok")
+    function(body).run(backend=backend)
+    assert len(backend.calls) == 7
+    assert backend.num_infos == 1
+
+
+def test_branches_share_the_images_before_their_fork() -> None:
+    def body(s):
+        s += "See " + image(b"png") + video(b"mp4", 4)
+        for index, branch in enumerate(s.fork(2)):
+            branch += f"Q{index}" + gen("x")
+
+    _, backend = run(body)
+    shared = (Text("See "), Image(b"png"), Video(b"mp4", 4))
+    planted, *calls = backend.calls
+    assert planted.prompt == shared
+    assert {call.prompt for call in calls} == {(*shared, Text("Q0")), (*shared, Text("Q1"))}
+    assert {call.hint.root for call in backend.calls} == {planted.hint.root}
 
 
 def test_what_cannot_be_appended_is_refused_at_once() -> None:

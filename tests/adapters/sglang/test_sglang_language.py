@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,11 @@ import pytest
 
 import forkroot
 import forkroot.sglang as sgl
+from forkroot.adapters.sglang.endpoints import Endpoint
 from forkroot.adapters.testing import ScriptedBackend, prompt_text
 from forkroot.core.api.protocol import (
     Completion,
+    Image,
     InvalidCall,
     Output,
     Overloaded,
@@ -23,6 +26,7 @@ from forkroot.core.api.protocol import (
     Text,
     TokenLogprob,
     UnsupportedCall,
+    Video,
 )
 
 pytestmark = pytest.mark.timeout(20)
@@ -484,6 +488,63 @@ def test_images_need_a_backend_that_sees_them(tmp_path: Path) -> None:
         sgl.image("https://example.org/a.png")
     with pytest.raises(InvalidCall, match="no-such-file"):
         sgl.video("no-such-file.mp4", 4)
+
+
+def test_images_and_videos_stand_where_a_program_puts_them(tmp_path: Path) -> None:
+    @sgl.function
+    def compare(s: Any, first: Any, second: Any, clip: Any) -> None:
+        s += sgl.system("Look.") + sgl.user(sgl.image(first) + "and" + sgl.image(second))
+        s += sgl.user(sgl.video(clip, num_frames=16) + "Differ?")
+        s += sgl.assistant(sgl.gen("answer", max_tokens=9))
+
+    paths = [tmp_path / name for name in ("a.png", "b.png", "c.mp4")]
+    for path in paths:
+        path.write_bytes(path.name.encode())
+    backend = ScriptedBackend("yes")
+    assert compare.run(*map(str, paths), backend=backend)["answer"] == "yes"
+    _, both, moving, _ = backend.calls[0].prompt.messages  # type: ignore[union-attr]
+    assert both.content == (Image(b"a.png"), Text("and"), Image(b"b.png"))
+    assert moving.content == (Video(b"c.mp4", 16), Text("Differ?"))
+
+
+def test_images_outside_of_roles_and_in_streams_and_forks() -> None:
+    @sgl.function
+    def act(s: Any, picture: bytes) -> None:
+        s += sgl.image(picture) + "What next?"
+        forks = s.fork(2)
+        forks += sgl.gen("action")
+        forks.join()
+        s += sgl.gen("answer")
+
+    backend = ScriptedBackend("go")
+    state = act.run(b"png", backend=backend, stream=True)
+    assert "".join(state.text_iter("answer")) == "go"
+    assert state["action"] == ["go", "go"]
+    assert {call.prompt[0] for call in backend.calls} == {Image(b"png")}  # type: ignore[index]
+
+
+def test_the_runs_of_a_batch_show_their_own_images() -> None:
+    @sgl.function
+    def look(s: Any, picture: bytes) -> None:
+        s += sgl.user(sgl.image(picture) + "What?") + sgl.assistant(sgl.gen("x"))
+
+    def seen(call: Any) -> str:
+        return str(call.prompt.messages[0].content[0].data, "ascii")
+
+    states = look.run_batch(
+        [{"picture": name} for name in (b"cat", b"dog")], backend=ScriptedBackend(seen)
+    )
+    assert [state["x"] for state in states] == ["cat", "dog"]
+
+
+def test_a_chat_template_that_a_program_sets_is_named_and_has_no_effect(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    runtime = Endpoint(ScriptedBackend("yes", model="m"))
+    with caplog.at_level("WARNING"):
+        runtime.endpoint.chat_template = SimpleNamespace(name="llama-3-instruct")
+    assert "chat_template=llama-3-instruct has no effect" in caplog.text
+    assert runtime.endpoint.chat_template.name == "m (its own)"
 
 
 class LastChoice(sgl.ChoicesSamplingMethod):

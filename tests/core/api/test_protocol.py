@@ -133,6 +133,7 @@ REFUSED_CALLS = [
     ("prompt", (Tokens([1]),)),
     ("prompt", (Image("picture.png"),)),
     ("prompt", (Video(None, 3),)),
+    *(("prompt", (Video(b"mp4", number),)) for number in ("3", 3.0, True, None, 0, -1)),
     ("prompt", Chat(())),
     ("prompt", Chat([Message("user", PROMPT)])),
     ("prompt", Chat((("user", "x"),))),
