@@ -89,6 +89,7 @@ class LocalBackend(ProcessLocal):
     ) -> None:
         assert config.num_slots is not None and config.context_len is not None
         self._owner = Owner()
+        self._inbox = Inbox()
         self.name = name
         self.config = config
         self.tokenizer = tokenizer
@@ -120,7 +121,6 @@ class LocalBackend(ProcessLocal):
         prepare = None if self._pictures is None else self._pictures.prepare
         self._engine, self._cache = build_engine(config, tokenizer, runner, constraints, prepare)
         self._close_runner = close_runner or _nothing
-        self._inbox = Inbox()
         self._is_closing = False
         self._cause: BaseException | None = None
         self._pending_calls = PendingCalls(

@@ -55,7 +55,7 @@ Now = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Question:
     """A question about an encoded picture or clip."""
 
     media: Image | Video
@@ -64,7 +64,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is asked. media: pictures or clips. questions: in all. edge: of pictures, in pixels.
+    """How much is requested. media: pictures or clips. questions: in all. edge: of pictures, in pixels.
     frames: of a clip. answer_len: tokens."""
 
     media: int
@@ -84,7 +84,7 @@ def ask(s: Any, media: Image | Video, question: str, answer_len: int) -> None:
     s += shown + question + gen("answer", max_tokens=answer_len, temperature=0, ignore_eos=True)
 
 
-def questions(kind: str, size: Size, seed: int) -> list[Asked]:
+def questions(kind: str, size: Size, seed: int) -> list[Question]:
     """The questions, those about one picture next to each other."""
     rng = np.random.default_rng(seed)
     found = []
@@ -95,12 +95,12 @@ def questions(kind: str, size: Size, seed: int) -> list[Asked]:
         for _ in range(size.questions // size.media):
             first, second = rng.choice(THINGS, 2, replace=False)
             text = f"\nQuestion: is the {first} near the {second}, and what else is there?\nAnswer:"
-            found.append(Asked(media, text))
+            found.append(Question(media, text))
     return found
 
 
 def run_ours(
-    folder: Path, asked: Sequence[Asked], size: Size, repeats: int, now: Now
+    folder: Path, requests: Sequence[Question], size: Size, repeats: int, now: Now
 ) -> Iterator[tuple[str, list[float], list[str], dict[str, int]]]:
     """Each of MODES: seconds of each round, the answers, and what was counted in the last round.
     Raises UnsupportedCall for a runtime that takes no pictures."""
@@ -108,7 +108,7 @@ def run_ours(
         backend = LocalBackend.from_folder(folder, cache=is_cached, dtype="float32")
 
         def answer(number: int, backend: LocalBackend = backend, own: bool = not is_shared) -> str:
-            it, namespace = asked[number], str(number) if own else ""
+            it, namespace = requests[number], str(number) if own else ""
             given = {"media": it.media, "question": it.question, "answer_len": size.answer_len}
             return str(ask.run(**given, backend=backend, namespace=namespace)["answer"])
 
@@ -119,8 +119,8 @@ def run_ours(
                 backend.clear_cache()
                 backend.reset_counters()
                 started = now()
-                with ThreadPoolExecutor(len(asked)) as threads:
-                    answers = list(threads.map(answer, range(len(asked))))
+                with ThreadPoolExecutor(len(requests)) as threads:
+                    answers = list(threads.map(answer, range(len(requests))))
                 taken.append(now() - started)
             counters = backend.info().counters
             yield mode, taken, answers, {name: int(counters.get(name, 0)) for name in COUNTED}
@@ -130,7 +130,7 @@ def run_ours(
 
 @torch.inference_mode()
 def run_transformers(
-    folder: Path, asked: Sequence[Asked], size: Size, now: Now
+    folder: Path, requests: Sequence[Question], size: Size, now: Now
 ) -> tuple[float, list[str]]:
     """Seconds in all, and the answers: one question at a time, its picture prepared as ours is."""
     from transformers import AutoModelForImageTextToText
@@ -142,7 +142,7 @@ def run_transformers(
         raise InvalidModel(f"{folder} has no processor of pictures")
     tokenizer.take_pictures(processor)
     limits, answers, started = MediaLimits.of(EngineConfig()), [], now()
-    for it in asked:
+    for it in requests:
         pixels = processor.pixels(decode(it.media, limits))
         prompt = tokenizer.encode_pictures((it.media, Text(it.question)))
         ids = np.array(prompt.filled([pixels.layout.ids.tolist()]))
@@ -164,21 +164,24 @@ def run_transformers(
 
 def measure(folder: Path, kind: str, size: Size, args: Any, now: Now) -> dict[str, Any]:
     """The figures of one kind."""
-    asked = questions(kind, size, args.seed)
-    figures: dict[str, Any] = {"programs": len(asked), f"{kind}s": size.media}
+    requests = questions(kind, size, args.seed)
+    figures: dict[str, Any] = {"programs": len(requests), f"{kind}s": size.media}
     answers: dict[str, list[str]] = {}
     seconds: dict[str, float] = {}
     try:
-        for mode, taken, found, counted in run_ours(folder, asked, size, args.repeats, now):
+        for mode, taken, found, counted in run_ours(folder, requests, size, args.repeats, now):
             seconds[mode], answers[mode] = median(taken), found
-            figures[mode] = {"programs_per_second": round(len(asked) / seconds[mode], 3), **counted}
+            figures[mode] = {
+                "programs_per_second": round(len(requests) / seconds[mode], 3),
+                **counted,
+            }
     except UnsupportedCall as error:
         figures["skipped"] = f"ours: {error}"
     if not args.no_rival:
         seconds["transformers"], answers["transformers"] = run_transformers(
-            folder, asked, size, now
+            folder, requests, size, now
         )
-        rate = round(len(asked) / seconds["transformers"], 3)
+        rate = round(len(requests) / seconds["transformers"], 3)
         figures["transformers"] = {"programs_per_second": rate}
     if "cache" in seconds:
         for other in seconds.keys() - {"cache"}:
