@@ -61,9 +61,9 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     ("core/model/runner/", "core/model/checkpoint/", "examples/"),
     ("core/", "models/training/world/"),
-    ("models/training/tasks/", "__main__.py"),
+    ("models/training/tasks/", "models/training/scenes/", "__main__.py"),
     ("models/training/",),
-    ("models/",),
+    ("models/", "models/training/vision/"),
 )
 
 BASE = ("core/api/", "core/common/")
@@ -140,7 +140,9 @@ KNOWS: dict[str, tuple[str, ...]] = {
     ),
     "models/training/world/": ("examples/",),
     "models/training/tasks/": ("models/training/world/",),
+    "models/training/scenes/": ("models/training/world/",),
     "models/training/": ("models/training/*",),
+    "models/training/vision/": ("models/training/*", "core/model/hub/"),
     "models/": (),
     "__main__.py": ("core/*", "adapters/*", "examples/", "__init__.py"),
 }
@@ -161,7 +163,7 @@ WITH_TORCH = (
     "core/requirements.py",
     *("models/training/evaluate.py", "models/training/network.py"),
     *("models/training/optimizer.py", "models/training/planting.py"),
-    *("models/training/probe.py", "models/training/train.py"),
+    *("models/training/probe.py", "models/training/train.py", "models/training/vision/*"),
 )
 WITHOUT_TORCH = ("core/model/__init__.py", "core/model/config.py", "core/model/hub/*")
 
