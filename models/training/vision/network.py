@@ -30,7 +30,7 @@ TOWER: dict[str, Any] = {
 }
 ATTENTION_RANK, MLP_RANK = 8, 4
 # Of the gradient of the answers, what reaches the tower: with all of it, the tower forgot shapes.
-ANSWERS_SHARE = 0.2
+ANSWERS_SHARE = 1.0
 
 
 def waves(width: int) -> Tensor:
