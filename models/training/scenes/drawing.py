@@ -47,12 +47,14 @@ class Scene:
 
 
 def _triangle(u: _Floats, v: _Floats) -> _Floats:
-    return np.maximum(v - 0.8, (1.8 * np.abs(u) - v - 1) / 2.06)
+    distance: _Floats = np.maximum(v - 0.8, (1.8 * np.abs(u) - v - 1) / 2.06)
+    return distance
 
 
 def _cross(u: _Floats, v: _Floats) -> _Floats:
     u, v = np.abs(u), np.abs(v)
-    return np.minimum(np.maximum(u - 1, v - 0.33), np.maximum(u - 0.33, v - 1))
+    distance: _Floats = np.minimum(np.maximum(u - 1, v - 0.33), np.maximum(u - 0.33, v - 1))
+    return distance
 
 
 def _star(u: _Floats, v: _Floats) -> _Floats:
@@ -63,7 +65,8 @@ def _star(u: _Floats, v: _Floats) -> _Floats:
     notch = 0.42 * np.array([np.cos(fifth / 2), np.sin(fifth / 2)])
     along, across = notch - [1, 0]
     norm = np.hypot(along, across)
-    return (across * (length * np.cos(angle) - 1) - along * length * np.sin(angle)) / norm
+    distance: _Floats = across * (length * np.cos(angle) - 1) - along * length * np.sin(angle)
+    return distance / float(norm)
 
 
 # The signed distance to each shape's edge, negative inside, for a shape of radius 1.
@@ -104,7 +107,8 @@ def _printed(thing: Thing, size: int, parts: int = 4) -> _Floats:
     column = np.floor((at - thing.x + width(thing)) / cell).astype(int)
     inside = ((row >= 0) & (row < 7))[:, None] & ((column >= 0) & (column < rows.shape[1]))
     points = rows[row.clip(0, 6)][:, column.clip(0, rows.shape[1] - 1)] & inside
-    return points.reshape(size, parts, size, parts).mean((1, 3), dtype=np.float32)
+    share: _Floats = points.reshape(size, parts, size, parts).mean((1, 3), dtype=np.float32)
+    return share
 
 
 def draw(scene: Scene, size: int) -> npt.NDArray[np.uint8]:

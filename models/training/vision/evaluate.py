@@ -122,13 +122,14 @@ def report(
 ) -> str:
     """The whole of EVAL.md."""
     run = json.loads((folder / "training.json").read_text())
-    text: str = table_of(__file__)["template"].lstrip("\n")
+    data = table_of(__file__)
+    text: str = data["template"]
     return text.format(
+        news=data["news"].strip(),
         table="\n".join(row.line for row in rows),
         examples="\n".join(row.example for row in rows),
         seed=seed,
         run=run,
-        twice=2 * run["rows"],
         size=SIZE,
         num_words=len(WORDS),
         num_texts=NUM_TEXTS,

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..scenes.drawing import Scene
+from ..scenes.drawing import COLOURS, Scene
 from ..scenes.questions import FAMILIES, Asked, as_choice, named
 from ..scenes.scene import is_held_out, scene_of
 
@@ -53,8 +53,18 @@ def printed_held_out(exam: Exam) -> bool:
     )
 
 
-def is_all(exam: Exam) -> bool:
-    return " shapes " in f" {exam.asked.question.strip('?.')} " and "colour" not in exam.asked.kind
+def counts_all(exam: Exam) -> bool:
+    """Whether all shapes are counted, of whatever colour."""
+    words = exam.asked.question.strip("?.").split()
+    return "shapes" in words and not set(words) & set(COLOURS)
+
+
+def names_digit(exam: Exam) -> bool:
+    return "digit" in exam.asked.question and printed_held_out(exam)
+
+
+def is_alone(exam: Exam) -> bool:
+    return len(exam.scene.things) == 1
 
 
 SUBJECTS = (
@@ -62,28 +72,16 @@ SUBJECTS = (
     Subject("Shape of a colour", "shapes", "shape", 0.95, answers_held_out),
     Subject("Side: left, right, above, below", "two", "side", 0.97, about_held_out),
     Subject("Side, among up to five", "shapes", "side", None, about_held_out),
-    Subject("Count to five", "shapes", "count", 0.90, lambda exam: _counts(exam, "shapes")),
+    Subject("Count to five", "shapes", "count", 0.90, counts_all),
     Subject("Count of a shape or a colour", "shapes", "count", None),
     Subject("Digit", "digit", "read", 0.95, printed_held_out),
-    Subject("Colour of a digit", "digit", "colour", None, lambda exam: _names(exam, "digit")),
+    Subject("Colour of a digit", "digit", "colour", None, names_digit),
     Subject("Printed word", "word", "read", None, printed_held_out),
     Subject("Is there one: yes or no", "shapes", "exists"),
     Subject("Multiple choice: a colour", "two", "colour", None, about_held_out, True),
-    Subject(
-        "JSON record of one shape", "shapes", "json", None, lambda exam: len(exam.scene.things) == 1
-    ),
+    Subject("JSON record of one shape", "shapes", "json", None, is_alone),
     Subject("All of two shapes, from left to right", "two", "describe"),
 )
-
-
-def _counts(exam: Exam, name: str) -> bool:
-    return not exam.asked.question.replace(f"many {name}", "").replace(f"the {name}", "").count(
-        name
-    ) and (f"many {name}" in exam.asked.question or f"the {name}" in exam.asked.question)
-
-
-def _names(exam: Exam, name: str) -> bool:
-    return name in exam.asked.question and printed_held_out(exam)
 
 
 def exams_of(subject: Subject, count: int, seed: int) -> list[Exam]:

@@ -29,8 +29,6 @@ TOWER: dict[str, Any] = {
     "hidden_act": "gelu",
 }
 ATTENTION_RANK, MLP_RANK = 8, 4
-# Of the gradient of the answers, what reaches the tower: with all of it, the tower forgot shapes.
-ANSWERS_SHARE = 1.0
 
 
 def waves(width: int) -> Tensor:
@@ -70,8 +68,7 @@ class Eyes(nn.Module):
         """Of pictures [batch, 3, SIZE, SIZE], -1 to 1: what the tower gives for each patch, and
         the features [batch, NUM_PATCHES, text_width]."""
         seen: Tensor = self.tower(pictures, output_hidden_states=True).hidden_states[-1][:, 1:]
-        passed = ANSWERS_SHARE * seen + (1 - ANSWERS_SHARE) * seen.detach()
-        return seen, self.linear_2(F.gelu(self.linear_1(passed)))
+        return seen, self.linear_2(F.gelu(self.linear_1(seen)))
 
 
 def normalised(pictures: "np.ndarray[Any, Any]", dtype: torch.dtype) -> Tensor:
@@ -114,15 +111,18 @@ class Seeing(nn.Module):
         self.changes = Changes(self.text)
         self.eyes = Eyes(self.text.shape.hidden_size)
 
-    def losses(self, batch: Mapping[str, Tensor], read: _Read | None) -> tuple[Tensor, Tensor]:
-        """The mean loss of the patches, and that of the answers. read: `logits`, maybe compiled;
-        without it the latter is zero."""
+    def losses(self, batch: Mapping[str, Tensor], read: _Read, rows: int) -> tuple[Tensor, Tensor]:
+        """The mean loss of the patches, and that of the answers of the first `rows` pictures (zero
+        if none). read: `logits`, maybe compiled."""
         seen, features = self.eyes(batch["pictures"])
         heads = {"colours": self.eyes.colour, "shapes": self.eyes.shape}
         patches = sum(
             (_patch_loss(head(seen), batch[name]) for name, head in heads.items()), torch.zeros(())
         )
-        return patches, _answer_loss(batch, read(batch, features)) if read else torch.zeros(())
+        if not rows:
+            return patches, torch.zeros(())
+        asked = {name: it[:rows] for name, it in batch.items()}
+        return patches, _answer_loss(asked, read(asked, features[:rows]))
 
     def answers(self, batch: Mapping[str, Tensor]) -> Tensor:
         """The likeliest token at each target [rows, NUM_TARGETS]."""

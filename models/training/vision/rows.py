@@ -21,7 +21,7 @@ SIDE = SIZE // PATCH
 NUM_PATCHES = SIDE * SIDE
 IMAGE_ID = SPECIAL.index(IMAGE)
 ROW_LEN, NUM_TARGETS = 176, 44
-KINDS = {"shapes": 5.0, "two": 3.0, "digit": 2.0, "word": 0.5}
+KINDS = {"shapes": 5.0, "two": 3.0, "digit": 2.5, "word": 1.0}
 # What a patch may show: nothing, a shape, or a letter or digit.
 SEEN = ("", *SHAPES, *"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _Longs = npt.NDArray[np.int64]

@@ -39,14 +39,18 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--folder", type=Path, default=TINY_VISION, help="where the eyes go")
     parser.add_argument("--state", type=Path, required=True, help="file to resume from and save to")
-    parser.add_argument("--patches", type=int, default=400, help="steps before questions")
-    parser.add_argument("--steps", type=int, default=2_000)
-    parser.add_argument("--decay", type=int, default=800, help="steps of falling rate, at the end")
-    parser.add_argument("--rows", type=int, default=32)
+    parser.add_argument("--patches", type=int, default=600, help="steps before questions")
+    parser.add_argument("--steps", type=int, default=6_000)
+    parser.add_argument(
+        "--decay", type=int, default=3_000, help="steps of falling rate, at the end"
+    )
+    parser.add_argument(
+        "--rows", type=int, default=16, help="pictures asked about in a step; as many are shown"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--save-every", type=int, default=100)
-    parser.add_argument("--muon-rate", type=float, default=0.02)
-    parser.add_argument("--adam-rate", type=float, default=2e-3)
+    parser.add_argument("--muon-rate", type=float, default=0.013)
+    parser.add_argument("--adam-rate", type=float, default=1.5e-3)
     parser.add_argument("--minutes", type=float, default=1e9, help="stop after this processor time")
     return parser.parse_args()
 
@@ -88,12 +92,11 @@ class Run:
     def step(self) -> tuple[float, float]:
         """Learn one batch; returns the losses of patches and answers."""
         args, number = self.args, self.optimizer.num_steps
-        reads = number >= args.patches
-        rows = args.rows if reads else 2 * args.rows
-        batch = tensors_of(make_batch(self.tokenizer, args.seed, number, rows))
-        patches, answers = self.network.losses(batch, self.read if reads else None)
+        rows = args.rows if number >= args.patches else 0
+        batch = tensors_of(make_batch(self.tokenizer, args.seed, number, 2 * args.rows))
+        patches, answers = self.network.losses(batch, self.read, rows)
         loss = answers + patches
-        if reads:
+        if rows:
             loss = loss + 0.5 * self.network.text_loss(self._text(number))
         else:  # these learn nothing yet
             parameters = [p for p in self.network.parameters() if p.requires_grad]
