@@ -182,9 +182,11 @@ def as_choice(rng: random.Random, asked: Asked) -> Asked:
 def lesson(rng: random.Random, scene: Scene, most: int) -> list[Asked]:
     """Up to `most` different questions about a scene, of many families."""
     found = [list(family(rng, scene)) for family in FAMILIES.values()]
-    found = [rng.sample(some, min(2, len(some))) for some in found if some]
-    every = [asked for some in found for asked in some]
-    chosen = rng.sample(every, min(most, len(every)))
+    every = [asked for some in found for asked in rng.sample(some, min(2, len(some)))]
+    whole = next(counts(rng, scene))  # the hardest to learn: asked in every lesson
+    others = [asked for asked in every if asked.question != whole.question]
+    chosen = [whole, *rng.sample(others, min(most - 1, len(others)))]
+    rng.shuffle(chosen)
     return [
         as_choice(rng, asked) if asked.options and rng.random() < 0.12 else asked
         for asked in chosen
