@@ -63,9 +63,9 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     ("core/model/runner/", "core/model/checkpoint/", "examples/"),
     ("core/", "models/training/world/"),
-    ("models/training/tasks/", "__main__.py"),
+    ("models/training/tasks/", "models/training/scenes/", "__main__.py"),
     ("models/training/",),
-    ("models/",),
+    ("models/", "models/training/vision/"),
 )
 
 BASE = ("core/api/", "core/common/")
@@ -157,7 +157,9 @@ KNOWS: dict[str, tuple[str, ...]] = {
     ),
     "models/training/world/": ("examples/",),
     "models/training/tasks/": ("models/training/world/",),
+    "models/training/scenes/": ("models/training/world/",),
     "models/training/": ("models/training/*",),
+    "models/training/vision/": ("models/training/*", "core/model/hub/"),
     "models/": (),
     "__main__.py": ("core/*", "adapters/*", "examples/", "__init__.py"),
 }
@@ -178,7 +180,7 @@ WITH_TORCH = (
     "core/requirements.py",
     *("models/training/evaluate.py", "models/training/network.py"),
     *("models/training/optimizer.py", "models/training/planting.py"),
-    *("models/training/probe.py", "models/training/train.py"),
+    *("models/training/probe.py", "models/training/train.py", "models/training/vision/*"),
 )
 TORCHLESS = "core/model/hub/", "core/model/vision/"
 WITHOUT_TORCH = (

@@ -1,5 +1,7 @@
 """Muon for matrices and AdamW for the rest, on fp32 master weights with a bfloat16 working copy."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
@@ -22,32 +24,45 @@ class Optimizer:
     """One step of Muon (2-D weights of the layers) or AdamW (embedding, norms) per call of `step`.
 
     network: the working copy, any dtype, whose `grad` is read and whose data is overwritten after
-    each step.
+    each step. Parameters that need no gradient stay as they are.
+    slower: the share of the rate for some parameters, by name. matrices: how the names of weights
+    for Muon begin.
     """
 
     def __init__(
-        self, network: nn.Module, muon_rate: float, adam_rate: float, decay: float = 0.01
+        self,
+        network: nn.Module,
+        muon_rate: float,
+        adam_rate: float,
+        decay: float = 0.01,
+        slower: Mapping[str, float] | None = None,
+        matrices: tuple[str, ...] = ("layers.",),
     ) -> None:
+        self.slower, self.matrices = slower or {}, matrices
         self.network, self.decay = network, decay
         self.muon_rate, self.adam_rate = muon_rate, adam_rate
         self.num_steps = 0
-        self.master = {n: p.detach().float().clone() for n, p in network.named_parameters()}
+        self.master = {
+            n: p.detach().float().clone() for n, p in network.named_parameters() if p.requires_grad
+        }
         self.first = {n: torch.zeros_like(p) for n, p in self.master.items()}
         self.second = {
             n: torch.zeros_like(p) for n, p in self.master.items() if not self._is_matrix(n)
         }
 
     def _is_matrix(self, name: str) -> bool:
-        return name.startswith("layers.") and self.master[name].ndim == 2
+        return name.startswith(self.matrices) and self.master[name].ndim == 2
 
     @torch.no_grad()
     def step(self, scale: float) -> None:
         """Apply the gradients at `scale` times the learning rates, and clear them."""
         self.num_steps += 1
         for name, parameter in self.network.named_parameters():
+            if name not in self.master:
+                continue
             assert parameter.grad is not None
             update = self._muon if self._is_matrix(name) else self._adam
-            update(name, parameter.grad.float(), scale)
+            update(name, parameter.grad.float(), scale * self.slower.get(name, 1.0))
             parameter.copy_(self.master[name])
             parameter.grad = None
 
@@ -79,4 +94,5 @@ class Optimizer:
         for key, value in state.items():
             setattr(self, key, value)
         for name, parameter in self.network.named_parameters():
-            parameter.copy_(self.master[name])
+            if name in self.master:
+                parameter.copy_(self.master[name])

@@ -278,8 +278,8 @@ def test_a_model_that_is_not_there_gets_a_suggestion(
         connect(model)
     assert str(caught.value) == (
         f"model={model!r} is not a folder here; expected one of: a checkpoint folder, a hub model"
-        " ('org/name'), 'tiny' (the embedded model), 'dummy:SHAPE', the URL of a server, a name"
-        f" that a plugin knows; did you mean '{suggested}'?"
+        " ('org/name'), 'tiny' (the embedded model), 'tiny-vision' (it sees), 'dummy:SHAPE', the"
+        f" URL of a server, a name that a plugin knows; did you mean '{suggested}'?"
     )
 
 

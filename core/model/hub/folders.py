@@ -12,15 +12,16 @@ from ...api.protocol import InvalidCall, InvalidModel
 from ...common.suggestions import did_you_mean
 from .client import Hub
 from .client import model_of_page as model_of_page
+from .embedded import EMBEDDED as EMBEDDED
+from .embedded import EMBEDDED_VISION, embedded_folder
 from .errors import NotOnHub
 from .fetch import fetch
 from .names import hub_name, repository_of
 
-EMBEDDED = "tiny"
 DUMMY = "dummy:"
 _KNOWN = (
     *("a checkpoint folder", "a hub model ('org/name')"),
-    *("'tiny' (the embedded model)", "'dummy:SHAPE'"),
+    *("'tiny' (the embedded model)", "'tiny-vision' (it sees)", "'dummy:SHAPE'"),
 )
 _ADDRESS = re.compile(r"(?:(https?):?/*)?((?:[\w.-]+|\[[0-9a-f:]+\]):\d+(?:/.*)?)", re.IGNORECASE)
 
@@ -32,15 +33,18 @@ def is_dummy(model: str | Path) -> bool:
 
 def model_folder(model: str | Path) -> Path:
     """The folder of a checkpoint: a path; "tiny" for the one in the box, whose tokenizer is that
-    of dummies, too; or the name of a hub model, "org/name" or "org/name@revision", which is
-    downloaded if it is not in the cache. A folder of that name comes first. Raises InvalidModel."""
+    of dummies, too, or "tiny-vision", which also sees pictures; or the name of a hub model,
+    "org/name" or "org/name@revision", which is downloaded if it is not in the cache. A folder of
+    that name comes first. Raises InvalidModel."""
     if not isinstance(model, str | Path) or not str(model).strip():
         raise InvalidModel(f"model={model!r} is not a name; expected {_listed(_KNOWN)}")
     folder = Path(model)
-    if is_dummy(model) or (str(model) == EMBEDDED and not folder.is_dir()):
-        return Path(__file__).parents[3] / "models" / EMBEDDED
+    if is_dummy(model):
+        return embedded_folder(EMBEDDED)
     if folder.is_dir():
         return folder
+    if str(model) in (EMBEDDED, EMBEDDED_VISION):
+        return embedded_folder(str(model))
     name = None if folder.is_file() else hub_name(model)
     if name is None:
         raise unknown_model(model)
@@ -100,7 +104,7 @@ def unknown_model(model: str | Path, others: Sequence[str] = ()) -> InvalidModel
     name = str(model)
     address = _ADDRESS.fullmatch(name) if others else None
     suggestion = f"; did you mean '{address[1] or 'http'}://{address[2]}'?" if address else ""
-    known = EMBEDDED, *_checkpoints_beside(Path(name))
+    known = EMBEDDED, EMBEDDED_VISION, *_checkpoints_beside(Path(name))
     suggestion = suggestion or did_you_mean(repr(name.strip()), map(repr, known))
     message = "is a file, not a folder" if Path(name).is_file() else "is not a folder here"
     return InvalidModel(

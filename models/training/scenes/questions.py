@@ -1,0 +1,193 @@
+"""Questions about a drawn scene, and their answers."""
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from itertools import permutations
+from typing import NamedTuple
+
+from ..world.data import table_of
+from ..world.document import LETTERS
+from .drawing import COLOURS, SHAPES, Scene, Thing
+from .scene import MOST, WORDS, is_held_out
+
+WORDINGS: dict[str, list[str]] = table_of(__file__)
+CLEARLY = 0.12  # how far apart two things are where a question asks for a side
+
+
+class Asked(NamedTuple):
+    """A question, its answer, and all answers that a question of its kind may have."""
+
+    kind: str
+    question: str
+    answer: str
+    options: tuple[str, ...]
+
+
+def _asked(
+    rng: random.Random, kind: str, options: tuple[str, ...], answer: str, *names: str
+) -> Asked:
+    return Asked(kind, rng.choice(WORDINGS[kind]).format(*names), answer, options)
+
+
+def plural(shape: str) -> str:
+    return f"{shape}es" if shape.endswith("s") else f"{shape}s"
+
+
+def shapes_of(scene: Scene) -> list[Thing]:
+    return [thing for thing in scene.things if not thing.is_text]
+
+
+def named(scene: Scene) -> Iterator[tuple[Thing, str]]:
+    """Each shape by the names that are its alone: "star", "red star"."""
+    shapes = shapes_of(scene)
+    for thing in shapes:
+        alike = [other for other in shapes if other.what == thing.what]
+        if len(alike) == 1:
+            yield thing, thing.what
+        if sum(other.colour == thing.colour for other in alike) == 1:
+            yield thing, f"{thing.colour} {thing.what}"
+
+
+def colours(rng: random.Random, scene: Scene) -> Iterator[Asked]:
+    for thing, name in named(scene):
+        if name == thing.what:
+            yield _asked(rng, "colour", tuple(COLOURS), thing.colour, name)
+    for thing in scene.things:
+        if thing.is_text:
+            name = "digit" if thing.what.isdigit() else "word"
+            yield _asked(rng, "colour", tuple(COLOURS), thing.colour, name)
+
+
+def forms(rng: random.Random, scene: Scene) -> Iterator[Asked]:
+    used = [thing.colour for thing in scene.things]
+    for thing in shapes_of(scene):
+        if used.count(thing.colour) == 1:
+            yield _asked(rng, "shape", tuple(SHAPES), thing.what, thing.colour)
+
+
+def sides(rng: random.Random, scene: Scene) -> Iterator[Asked]:
+    """How two shapes stand to each other, which is outermost, and where a lone one is."""
+    for (a, name), (b, other) in permutations(named(scene), 2):
+        if a is not b and abs(a.x - b.x) > CLEARLY:
+            answer = "left" if a.x < b.x else "right"
+            yield _asked(rng, "across", ("left", "right"), answer, name, other)
+        if a is not b and abs(a.y - b.y) > CLEARLY:
+            answer = "above" if a.y < b.y else "below"
+            yield _asked(rng, "down", ("above", "below"), answer, name, other)
+    if len(scene.things) == 2 and not any(thing.is_text for thing in scene.things):
+        yield from _ends(rng, *scene.things)
+    for thing, name in named(scene):
+        if abs(thing.x - 0.5) > CLEARLY:
+            answer = "left" if thing.x < 0.5 else "right"
+            yield _asked(rng, "half", ("left", "right"), answer, name)
+
+
+def _ends(rng: random.Random, a: Thing, b: Thing) -> Iterator[Asked]:
+    for low, high, gap in (("left", "right", b.x - a.x), ("top", "bottom", b.y - a.y)):
+        if abs(gap) > CLEARLY:
+            first, last = (a, b) if gap > 0 else (b, a)
+            for end, thing in ((low, first), (high, last)):
+                yield _asked(rng, "end", tuple(SHAPES), thing.what, end)
+                yield _asked(rng, "end_colour", tuple(COLOURS), thing.colour, end)
+
+
+def counts(rng: random.Random, scene: Scene) -> Iterator[Asked]:
+    """How many shapes there are: all, of a kind, of a colour."""
+    shapes = shapes_of(scene)
+    numbers = tuple(map(str, range(MOST + 1)))
+    yield _asked(rng, "count", numbers, str(len(shapes)), "shapes")
+    what, colour = rng.choice(tuple(SHAPES)), rng.choice(tuple(COLOURS))
+    for kind in {what, *(thing.what for thing in shapes)}:
+        number = sum(thing.what == kind for thing in shapes)
+        yield _asked(rng, "count", numbers, str(number), plural(kind))
+    for kind in {colour, *(thing.colour for thing in shapes)}:
+        number = sum(thing.colour == kind for thing in shapes)
+        yield _asked(rng, "count", numbers, str(number), f"{kind} shapes")
+
+
+def existence(rng: random.Random, scene: Scene) -> Iterator[Asked]:
+    pairs = {(thing.colour, thing.what) for thing in shapes_of(scene)}
+    asked = {(rng.choice(tuple(COLOURS)), rng.choice(tuple(SHAPES))), *pairs}
+    if pairs:
+        colour, what = rng.choice(sorted(pairs))
+        asked |= {(colour, rng.choice(tuple(SHAPES))), (rng.choice(tuple(COLOURS)), what)}
+    for pair in sorted(pair for pair in asked if pair in pairs or not is_held_out(*pair[::-1])):
+        yield _asked(rng, "exists", ("yes", "no"), "yes" if pair in pairs else "no", " ".join(pair))
+
+
+def readings(rng: random.Random, scene: Scene) -> Iterator[Asked]:
+    """What is printed."""
+    for thing in scene.things:
+        if thing.is_text and thing.what.isdigit():
+            yield _asked(rng, "digit", tuple("0123456789"), thing.what)
+        elif thing.is_text:
+            yield _asked(rng, "word", tuple(WORDS), thing.what.lower())
+
+
+def description(scene: Scene) -> str:
+    """All that is in a scene, from left to right."""
+    things = sorted(scene.things, key=lambda thing: thing.x)
+    texts = {
+        thing: "digit" if thing.what.isdigit() else "word" for thing in things if thing.is_text
+    }
+    return ", ".join(
+        f"{thing.colour} {texts[thing]} {thing.what.lower()}"
+        if thing in texts
+        else f"{thing.colour} {thing.what}"
+        for thing in things
+    )
+
+
+def descriptions(rng: random.Random, scene: Scene) -> Iterator[Asked]:
+    yield _asked(rng, "describe", (), description(scene))
+
+
+def record(scene: Scene) -> dict[str, str | int]:
+    """What a JSON record of a scene may have."""
+    fields: dict[str, str | int] = {"count": len(shapes_of(scene))}
+    for thing in scene.things:
+        if thing.is_text:
+            key = "digit" if thing.what.isdigit() else "word"
+            fields[key] = int(thing.what) if thing.what.isdigit() else thing.what.lower()
+        elif len(scene.things) == 1:
+            fields |= {"shape": thing.what, "colour": thing.colour}
+    return fields
+
+
+def records(rng: random.Random, scene: Scene) -> Iterator[Asked]:
+    """Some fields of the scene as JSON."""
+    fields = record(scene)
+    keys = rng.sample(sorted(fields), rng.randint(1, len(fields)))
+    answer = json.dumps({key: fields[key] for key in keys})
+    yield Asked("json", f"Fields: {', '.join(keys)}\nJSON:", answer, ())
+
+
+FAMILIES: dict[str, Callable[[random.Random, Scene], Iterator[Asked]]] = {
+    "colour": colours, "shape": forms, "side": sides, "count": counts, "exists": existence,
+    "read": readings, "describe": descriptions, "json": records,
+}  # fmt: skip
+
+
+def as_choice(rng: random.Random, asked: Asked) -> Asked:
+    """The question with up to four options; the answer is the letter of the right one."""
+    wrong = [option for option in asked.options if option != asked.answer]
+    options = [asked.answer, *rng.sample(wrong, min(3, len(wrong)))]
+    rng.shuffle(options)
+    lines = "".join(f"\n{letter}. {it}" for letter, it in zip(LETTERS, options, strict=False))
+    answer = LETTERS[options.index(asked.answer)]
+    return Asked("choice", asked.question + lines, answer, ())
+
+
+def lesson(rng: random.Random, scene: Scene, most: int) -> list[Asked]:
+    """Up to `most` different questions about a scene, of many families."""
+    found = [list(family(rng, scene)) for family in FAMILIES.values()]
+    every = [asked for some in found for asked in rng.sample(some, min(2, len(some)))]
+    whole = next(counts(rng, scene))  # the hardest to learn: asked in every lesson
+    others = [asked for asked in every if asked.question != whole.question]
+    chosen = [whole, *rng.sample(others, min(most - 1, len(others)))]
+    rng.shuffle(chosen)
+    return [
+        as_choice(rng, asked) if asked.options and rng.random() < 0.12 else asked
+        for asked in chosen
+    ]

@@ -1,0 +1,175 @@
+"""Teach the embedded model to see: `python -m forkroot.models.training.vision.train --state s.pt`.
+
+At first the tower learns what each patch shows; then the answers to questions, which come through
+the text model. Of that, thin changes to the matrices are learned, with texts beside the pictures so
+that nothing is forgotten; its own weights are frozen. A run can be stopped at any time and resumed
+from its state file, also with another `--steps`.
+"""
+
+import argparse
+import json
+import random
+import time
+from collections import deque
+from pathlib import Path
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from ..batches import Batch as TextBatch
+from ..batches import packed_row, to_batch
+from ..optimizer import Optimizer
+from ..scenes.drawing import draw
+from ..tasks.world import documents
+from ..train import TINY, rate_at
+from .checkpoint import save_eyes
+from .exams import SUBJECTS, Exam, exams_of
+from .network import Seeing, llava_tensors, normalised
+from .rows import SIZE, Batch, encoded, make_batch, row_of, seen
+
+TEXT_ROWS = (3, 256)
+TINY_VISION = TINY.with_name("tiny_vision")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m forkroot.models.training.vision.train", description=__doc__
+    )
+    parser.add_argument("--folder", type=Path, default=TINY_VISION, help="where the eyes go")
+    parser.add_argument("--state", type=Path, required=True, help="file to resume from and save to")
+    parser.add_argument("--patches", type=int, default=600, help="steps before questions")
+    parser.add_argument("--steps", type=int, default=6_000)
+    parser.add_argument(
+        "--decay", type=int, default=3_000, help="steps of falling rate, at the end"
+    )
+    parser.add_argument(
+        "--rows", type=int, default=16, help="pictures asked about in a step; as many are shown"
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--save-every", type=int, default=100)
+    parser.add_argument("--muon-rate", type=float, default=0.013)
+    parser.add_argument("--adam-rate", type=float, default=1.5e-3)
+    parser.add_argument("--minutes", type=float, default=1e9, help="stop after this processor time")
+    return parser.parse_args()
+
+
+def tensors_of(batch: Batch) -> dict[str, Tensor]:
+    tensors = {name: torch.from_numpy(it) for name, it in batch._asdict().items()}
+    return {**tensors, "pictures": normalised(batch.pictures, torch.bfloat16)}
+
+
+class Run:
+    """The network, its optimizer and the files that they are kept in."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        torch.manual_seed(args.seed)
+        self.args = args
+        self.tokenizer = Tokenizer.from_file(str(TINY / "tokenizer.json"))
+        self.network = Seeing(TINY).to(torch.bfloat16)
+        tower = self.network.eyes.tower
+        for name, parameter in tower.named_parameters():
+            parameter.requires_grad_("post_layernorm" not in name)
+        self.read = torch.compile(self.network.logits, dynamic=False)
+        changes = [name for name, _ in self.network.changes.named_parameters()]
+        self.optimizer = Optimizer(
+            self.network,
+            args.muon_rate,
+            args.adam_rate,
+            slower={
+                "eyes.linear_1.weight": 0.1,  # its inputs are large: nothing normalises them
+                **{f"changes.{name}": 0.1 if name.endswith("b") else 0.25 for name in changes},
+            },
+            matrices=("eyes.tower.encoder.layers.", "eyes.linear_", "changes."),
+        )
+        self.seconds = 0.0
+        if args.state.exists():
+            state = torch.load(args.state)
+            self.seconds = state.pop("seconds")
+            self.optimizer.load(state)
+
+    def step(self) -> tuple[float, float]:
+        """Learn one batch; returns the losses of patches and answers."""
+        args, number = self.args, self.optimizer.num_steps
+        rows = args.rows if number >= args.patches else 0
+        batch = tensors_of(make_batch(self.tokenizer, args.seed, number, 2 * args.rows))
+        patches, answers = self.network.losses(batch, self.read, rows)
+        loss = answers + patches
+        if rows:
+            loss = loss + 0.5 * self.network.text_loss(self._text(number))
+        else:  # these learn nothing yet
+            parameters = [p for p in self.network.parameters() if p.requires_grad]
+            loss = loss + 0.0 * sum(p.sum() for p in parameters)
+        loss.backward()
+        self.optimizer.step(rate_at(number, args.steps, args.decay))
+        return patches.item(), answers.item()
+
+    def _text(self, number: int) -> TextBatch:
+        """What the text model learned from, so that it does not forget it."""
+        rng, (rows, row_len) = random.Random(f"text {self.args.seed}/{number}"), TEXT_ROWS
+        docs = documents(rng.getrandbits(60), held_out=False)
+        packed = [packed_row(rng, self.tokenizer, docs, row_len) for _ in range(rows)]
+        return to_batch(rng, packed, rows * row_len * 3 // 8)
+
+    def save(self) -> None:
+        """Write the state and the checkpoint, each whole or not at all."""
+        part = self.args.state.with_suffix(".part")
+        torch.save({**self.optimizer.state(), "seconds": self.seconds}, part)
+        part.replace(self.args.state)
+        facts = {name: getattr(self.args, name) for name in ("patches", "rows", "seed", "decay")}
+        facts |= {"steps": self.optimizer.num_steps, "minutes": round(self.seconds / 60)}
+        facts |= {name: getattr(self.args, name) for name in ("muon_rate", "adam_rate")}
+        tensors = llava_tensors(self.network, self.optimizer.master)
+        save_eyes(tensors, TINY, self.args.folder, facts)
+
+
+@torch.no_grad()
+def probe(run: Run, count: int = 32) -> dict[str, float]:
+    """The share of held-out questions of each subject whose answer the network would give, each
+    token after the right ones before it."""
+    return {
+        subject.title: round(_share(run, exams_of(subject, count, 99)), 2) for subject in SUBJECTS
+    }
+
+
+def _share(run: Run, exams: list[Exam]) -> float:
+    rng = random.Random(5)
+    parts = [
+        (
+            draw(scene, SIZE),
+            *encoded(run.tokenizer, row_of(rng, [asked])),
+            *seen(scene),
+        )
+        for scene, asked in exams
+    ]
+    batch = Batch(*(np.stack(part) for part in zip(*parts, strict=True)))
+    said = run.network.answers(tensors_of(batch)).numpy()
+    return float(((said == batch.targets) | (batch.weights < 0.5)).all(1).mean())
+
+
+def train(args: argparse.Namespace) -> None:
+    """Run from the state file's step, or from zero, to `args.steps`; probe and save on the way."""
+    run, losses = Run(args), deque[tuple[float, float]](maxlen=100)
+    before = time.process_time() - run.seconds
+    while run.optimizer.num_steps < args.steps:
+        losses.append(run.step())
+        run.seconds = time.process_time() - before
+        done, stop = run.optimizer.num_steps, run.seconds > args.minutes * 60
+        if done % args.save_every == 0 or done == args.steps or stop:
+            run.save()
+            patches, answers = np.mean(losses, axis=0).round(3).tolist()
+            row = {
+                "step": done,
+                "seconds": round(run.seconds),
+                "patches": patches,
+                "answers": answers,
+            }
+            print(json.dumps({**row, **(probe(run) if done >= args.patches else {})}), flush=True)
+        if stop:
+            return
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    train(arguments())
