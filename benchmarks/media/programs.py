@@ -64,8 +64,8 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is requested. media: pictures or clips. questions: in all. edge: of pictures, in pixels.
-    frames: of a clip. answer_len: tokens."""
+    """How much is requested. media: pictures or clips. questions: in all. edge: of pictures, in
+    pixels. frames: of a clip. answer_len: tokens."""
 
     media: int
     questions: int
