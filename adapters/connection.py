@@ -34,6 +34,7 @@ from ..core.api.protocol import (
 )
 from ..core.common.exits import close_at_exit
 from ..core.common.harmless import hint_errors
+from ..core.model.hub.embedded import ALL_EMBEDDED
 from ..core.model.hub.folders import (
     EMBEDDED,
     cached_folder,
@@ -175,7 +176,7 @@ def introduce(level: int) -> None:
 
 def introduce_embedded(model: str | Path) -> None:
     """Introduce the embedded model if `model` names it: as a warning on a terminal only."""
-    if str(model) == EMBEDDED and not Path(model).is_dir():
+    if str(model) in ALL_EMBEDDED and not Path(model).is_dir():
         introduce(logging.WARNING if sys.stderr.isatty() else logging.INFO)
 
 
@@ -183,7 +184,7 @@ def is_known(model: str | Path) -> bool:
     """Whether the model is known without a plugin."""
     if not isinstance(model, str | Path) or not str(model).strip():
         return True  # not a name: `connect` raises the error
-    return str(model) == EMBEDDED or is_dummy(model) or Path(model).is_dir()
+    return str(model) in ALL_EMBEDDED or is_dummy(model) or Path(model).is_dir()
 
 
 def check_name(model: str | Path) -> None:

@@ -14,6 +14,7 @@ from ...api.protocol import InvalidModel
 
 EMBEDDED = "tiny"
 EMBEDDED_VISION = "tiny-vision"
+ALL_EMBEDDED = EMBEDDED, EMBEDDED_VISION
 _MODELS = Path(__file__).parents[3] / "models"
 _TEXT, _VISION = _MODELS / "tiny", _MODELS / "tiny_vision"
 _OF_TEXT = ("tokenizer.json", "tokenizer_config.json")

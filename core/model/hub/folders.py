@@ -12,8 +12,8 @@ from ...api.protocol import InvalidCall, InvalidModel
 from ...common.suggestions import did_you_mean
 from .client import Hub
 from .client import model_of_page as model_of_page
+from .embedded import ALL_EMBEDDED, embedded_folder
 from .embedded import EMBEDDED as EMBEDDED
-from .embedded import EMBEDDED_VISION, embedded_folder
 from .errors import NotOnHub
 from .fetch import fetch
 from .names import hub_name, repository_of
@@ -43,7 +43,7 @@ def model_folder(model: str | Path) -> Path:
         return embedded_folder(EMBEDDED)
     if folder.is_dir():
         return folder
-    if str(model) in (EMBEDDED, EMBEDDED_VISION):
+    if str(model) in ALL_EMBEDDED:
         return embedded_folder(str(model))
     name = None if folder.is_file() else hub_name(model)
     if name is None:
@@ -104,7 +104,7 @@ def unknown_model(model: str | Path, others: Sequence[str] = ()) -> InvalidModel
     name = str(model)
     address = _ADDRESS.fullmatch(name) if others else None
     suggestion = f"; did you mean '{address[1] or 'http'}://{address[2]}'?" if address else ""
-    known = EMBEDDED, EMBEDDED_VISION, *_checkpoints_beside(Path(name))
+    known = *ALL_EMBEDDED, *_checkpoints_beside(Path(name))
     suggestion = suggestion or did_you_mean(repr(name.strip()), map(repr, known))
     message = "is a file, not a folder" if Path(name).is_file() else "is not a folder here"
     return InvalidModel(
