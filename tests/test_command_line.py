@@ -212,7 +212,7 @@ def test_an_unknown_setting_is_named_with_what_is_allowed(
 @pytest.mark.parametrize(
     ("setting", "suggested"),
     [
-        ("slots=4", "num_slots or host_slots"),
+        ("slots=4", "num_slots or host_slots or feature_slots"),
         ("chunk=4", "chunk_tokens"),
         ("gpu_device=cpu", "device"),
         ("num_slot=4", "num_slots"),

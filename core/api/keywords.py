@@ -32,6 +32,8 @@ ENGINE_SETTINGS = (  # of `connect`, for a model that it starts: those of `Engin
     *("max_running", "max_waiting"),
     *("chunk_tokens", "context_len", "order", "ageing", "cache", "hints", "jumps", "overlap"),
     *("exact_nodes", "root_timeout", "hang_timeout", "hold_min", "plain_content", "seed"),
+    *("feature_slots", "tower_tokens"),
+    *("media_bytes", "media_pixels", "media_frames", "media_seconds"),
 )
 OTHER_NAMES = {  # in other libraries
     "max_new_tokens": "max_tokens",

@@ -171,7 +171,7 @@ def test_an_engine_that_is_killed_is_started_again(monkeypatch: pytest.MonkeyPat
             super().__init__(*args, **settings)
             engines.append(self)
 
-    monkeypatch.setattr("forkroot.core.process.client.ProcessBackend", Noted)
+    monkeypatch.setattr("forkroot.core.process.supervisor.ProcessBackend", Noted)
     with closing(connect(process=True, restart=True, num_slots=2000)) as backend:
         expected = backend.submit(HELLO_GREEDY).result(30).text
         opened = backend.submit(Call((Text("a"),), Sampling(max_tokens=300, ignore_eos=True)))

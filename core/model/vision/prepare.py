@@ -133,7 +133,7 @@ def resized(frame: Frames, size: Size, resample: int) -> Frames:
     try:
         from PIL import Image
     except ImportError as error:
-        wanted = how_to_install("media")
+        wanted = how_to_install("images")
         raise InvalidModel(f"pictures need Pillow, which is not installed; {wanted}") from error
     image = Image.fromarray(np.ascontiguousarray(frame))
     return np.asarray(image.resize((size[1], size[0]), Image.Resampling(resample)))
