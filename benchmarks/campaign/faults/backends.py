@@ -59,6 +59,8 @@ class Programs:
         self._backend: Backend | None = None
         self._kind, self._deaths = ("", 0), 0
         self._members: list[int] = []
+        self._others = {*family(os.getpid())}  # what this process has for others, and their threads
+        self._other_threads = {thread.ident for thread in threading.enumerate()}
         self._expected: dict[tuple[str, int], list[str]] = {}
 
     def backend(self, fault: Fault) -> Backend:
@@ -96,13 +98,19 @@ class Programs:
 
     def note_members(self) -> None:
         """Remember the processes that it has now."""
-        self._members = [*{*self._members, *family(os.getpid())[1:]}]
+        self._members = [*{*self._members, *family(os.getpid())} - self._others]
 
     def processes(self, process: str) -> list[int]:
         """Those of a kind, the oldest first."""
         module = MODULES[process]
-        found = [pid for pid in family(os.getpid())[1:] if module in command_of(pid)]
-        return oldest_first(found)
+        members = {*family(os.getpid())} - self._others
+        return oldest_first([pid for pid in members if module in command_of(pid)])
+
+    def engine_thread(self) -> int:
+        """The id of the thread of its engine, which runs in this process."""
+        named = [it.ident for it in threading.enumerate() if it.name == _ENGINE_THREAD]
+        (ident,) = {it for it in named if it is not None} - self._other_threads
+        return ident
 
     def close(self) -> None:
         """Close the backend, and note what it leaves."""
@@ -205,9 +213,8 @@ def _count(backend: Backend, name: str) -> float:
 
 def _strike(programs: Programs, fault: Fault) -> None:
     if fault.process == "thread":
-        ident = next(it.ident for it in threading.enumerate() if it.name == _ENGINE_THREAD)
-        kind = ctypes.py_object(InjectedFault)
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident or 0), kind)
+        ident, kind = ctypes.c_ulong(programs.engine_thread()), ctypes.py_object(InjectedFault)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, kind)
         return
     pids = programs.processes(fault.process)
     with suppress(ProcessLookupError):
