@@ -111,7 +111,7 @@ def test_transformers_makes_the_same_input_of_a_picture_as_the_training(folder: 
     assert (large - pixels).abs().mean() < 0.05
 
 
-@pytest.mark.parametrize(("title", "least"), [("Colour of a digit", 0.8), ("Digit", 0.6)])
+@pytest.mark.parametrize(("title", "least"), [("Colour of a shape", 0.85), ("Digit", 0.95)])
 def test_answers_about_held_out_scenes_are_right(
     title: str, least: float, folder: Path, student: Student
 ) -> None:
