@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+from collections.abc import Mapping
 from typing import Any
 
 VARIABLE = "FORKROOT_CPU_FEATURES"
@@ -37,6 +38,12 @@ _PROCESSORS = {
     "amx": "x86-64-v4",
 }
 LEVELS = tuple(_LACKS)
+# What each of LLVM's generic processors has at least, the best one first.
+_GENERIC = (
+    ("x86-64-v4", {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}),
+    ("x86-64-v3", {"avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"}),
+    ("x86-64-v2", {"sse42", "ssse3", "popcnt", "cx16"}),
+)
 AMX_BF16 = "amxtile", "amxbf16", "avx512bw"  # what loops that multiply bfloat16 tiles use
 
 
@@ -74,9 +81,11 @@ def _of_numba(level: str | None) -> frozenset[str]:
         host = binding.get_host_cpu_features()
     except RuntimeError:  # LLVM does not know this system
         return frozenset()
-    if level is not None:
-        kept = {name: on and not _is_masked(_plain(name), level) for name, on in host.items()}
-        config.CPU_NAME = _PROCESSORS[level]
+    kept = {name: on and not _is_masked(_plain(name), level) for name, on in host.items()}
+    name = _generic(kept) if level is None else _PROCESSORS[level]
+    is_set = config.CPU_NAME or config.CPU_FEATURES or not config.ENABLE_AVX  # by the user
+    if level is not None or (name and not is_set):
+        config.CPU_NAME = name
         config.CPU_FEATURES = ",".join("-+"[on] + name for name, on in sorted(kept.items()))
     present = {name for name, on in host.items() if on}
     if config.CPU_FEATURES is not None:
@@ -84,6 +93,16 @@ def _of_numba(level: str | None) -> frozenset[str]:
     elif not config.ENABLE_AVX:
         present = {name for name in present if not name.startswith("avx")}
     return frozenset(map(_plain, present))
+
+
+def _generic(host: Mapping[str, bool]) -> str | None:
+    """LLVM's generic processor for these features; None where there is none, as on ARM.
+
+    Code that LLVM 22 made for "alderlake", "sapphirerapids" and later ones ran one round too many
+    of a loop in `decode_attention`: wrong answers where heads have 8 dimensions.
+    """
+    present = {_plain(name) for name, on in host.items() if on}
+    return next((name for name, needs in _GENERIC if needs <= present), None)
 
 
 def _is_masked(name: str, level: str | None) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import subprocess
 import sys
 
@@ -117,6 +118,7 @@ def test_loops_that_give_wrong_numbers_are_left_to_torch(
 
 ASK = """
 import os
+import platform
 from numba import config
 from forkroot.kernels.cpu.jit.features import VARIABLE, features
 
@@ -142,3 +144,15 @@ def test_a_level_takes_away_what_is_above_it_and_so_do_settings_of_numba() -> No
     assert not {"avx512bf16", "amxtile"} & set(avx512.split())
     assert set(numba.split()) <= {"sse42"}
     assert unknown.startswith("invalid FORKROOT_CPU_FEATURES='avx3': expected one of sse4.2, avx2")
+
+
+def test_loops_are_scheduled_for_a_generic_processor_unless_the_user_names_one() -> None:
+    program = (
+        "from forkroot.kernels.cpu.jit.features import features\n"
+        "features()\n"
+        "import numba\n"
+        "print(numba.config.CPU_NAME)"
+    )
+    if platform.machine().lower() in ("x86_64", "amd64"):
+        assert run(program).stdout.strip() in ("x86-64-v2", "x86-64-v3", "x86-64-v4")
+    assert run(program, NUMBA_CPU_NAME="generic").stdout.strip() == "generic"
