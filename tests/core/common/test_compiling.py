@@ -106,7 +106,7 @@ def test_a_start_compiles_ahead_what_its_model_uses_and_nothing_else(dtype: str)
     planned, reported = json.loads(done.stdout)
     loaded = {name for name, event in reported if event == "cached"}
     of_steps = {"rows.apply_rotary", "rows.silu_mul"}  # where several threads share a step
-    assert loaded | of_steps == set(planned)
+    assert loaded | of_steps & set(planned) == set(planned)
 
 
 @pytest.fixture
