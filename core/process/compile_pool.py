@@ -58,9 +58,9 @@ _log = logging.getLogger("forkroot.constraints")
 
 
 def compilers() -> int:
-    """How many workers this machine may have: one for each of a few cores, and one more that no
-    tenant may have beside all others."""
-    return min(4, os.cpu_count() or 1) + 1
+    """How many workers this machine may have: one for each of a few cores but one, which the engine
+    uses, and one more that no tenant may have beside all others."""
+    return max(1, min(4, (os.cpu_count() or 1) - 1)) + 1
 
 
 class CompilePool:
