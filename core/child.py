@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -16,6 +14,7 @@ from .api.protocol import Call, CallFailed, Chat, Chunk, Completion, ForkrootErr
 from .api.reply import Mailbox
 from .common import compiling
 from .common.fair_executor import FairExecutor
+from .common.memory import keep_freed, trim_regularly
 from .engine.pending_calls import aborted
 from .local import LocalBackend
 from .model.checkpoint.loops import load_compiler
@@ -23,27 +22,18 @@ from .process.ipc import Child, Connection, sendable, serve_parent
 
 _PREPARERS, _ENCODERS = 4, 2
 _SHORT = 1 << 14  # characters of a prompt that is encoded between other messages
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc
-_KEPT_BYTES = 1 << 28  # bytes
+_KEPT_BYTES = 1 << 28  # of one array that a step frees, for the next step
 _SECONDS_OF_THREAD = 0.001  # after which another thread has its turn: the engine's waits least
 
 
 def main(fd: int, device: str, *ranks: Child) -> None:
     """Serve the parent at the other end of this socket until it goes. ranks: the processes of the
     model's other ranks."""
-    keep_memory()
+    keep_freed(_KEPT_BYTES)
+    trim_regularly()
     sys.setswitchinterval(_SECONDS_OF_THREAD)
     load_compiler(device)
     serve_parent(fd, partial(_serve, ranks))
-
-
-def keep_memory() -> None:
-    """Keep memory that a step frees for the next one: the system would clear it again, page by
-    page. Only for a process of its own, and where malloc is glibc's."""
-    with suppress(OSError, AttributeError):
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_MMAP_THRESHOLD, _KEPT_BYTES)
-        mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 def _serve(ranks: Sequence[Child], connection: Connection) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import random
 import re
 import sys
@@ -19,6 +20,7 @@ from forkroot.benchmarks.campaign.__main__ import table
 from forkroot.benchmarks.campaign.faults.backends import Programs, struck
 from forkroot.benchmarks.campaign.faults.fault import Fault
 from forkroot.benchmarks.campaign.legal import PATHS, legal
+from forkroot.benchmarks.campaign.memory import Sample, growth, own_bytes
 from forkroot.benchmarks.campaign.runner import Bars, Plan, Scenario, Verdict, run
 from forkroot.benchmarks.campaign.scenarios import BY_NAME, ENTRIES
 from forkroot.benchmarks.server.server_client import Answer
@@ -226,3 +228,35 @@ def test_every_bomb_is_small_for_what_it_does() -> None:
 def test_a_short_scenario_holds(name: str) -> None:
     verdict = run(name, BY_NAME[name].run, Plan(1, 1.5))
     assert verdict.passed, verdict.reason
+
+
+def _samples(mb_per_hour: float, seed: int) -> list[Sample]:
+    """Ten minutes of a server whose engine grows after five, whose compile workers come and go, and
+    whose memory is noisy."""
+    chance = random.Random(seed)
+    found = []
+    for second in range(0, 600, 2):
+        grown = 10 * min(second, 300) / 300 + mb_per_hour * max(0, second - 300) / 3600
+        workers = [40 + chance.random() for _ in range(1 + (second // 50) % 2)]
+        engine = 400 + grown + chance.gauss(0, 0.5)
+        found.append(Sample(second, {"core.child": [engine], "compile_worker": workers}))
+    return found
+
+
+@pytest.mark.parametrize("mb_per_hour", [0.0, 60.0])
+def test_the_slope_of_memory_is_found_beside_noise_and_workers_that_come_and_go(
+    mb_per_hour: float,
+) -> None:
+    found = growth(_samples(mb_per_hour, 1))
+    assert found.mb_per_hour["all"] == pytest.approx(mb_per_hour, abs=8)
+    assert found.mb_per_hour["core.child"] == pytest.approx(mb_per_hour, abs=8)
+    assert found.most == {"core.child": 1, "compile_worker": 2}
+
+
+def test_memory_of_a_process_counts_what_it_holds() -> None:
+    before = own_bytes(os.getpid())
+    held = b"x" * 50_000_000
+    after = own_bytes(os.getpid())
+    assert before is not None and after is not None
+    assert len(held) * 0.9 < after - before < len(held) * 1.5
+    assert own_bytes(2**22 + 1) is None

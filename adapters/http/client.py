@@ -20,8 +20,6 @@ from ...core.api.protocol import (
     BackendClosed,
     BackendInfo,
     Call,
-    CallFailed,
-    ForkrootError,
     InvalidCall,
     JsonSchema,
     Reply,
@@ -82,25 +80,23 @@ class RemoteBackend(Closing):
     def submit(self, call: Call) -> Mailbox:
         """Take a call without waiting; it is checked here and prepared there."""
         mailbox = Mailbox(call, self.cancel)
-        try:
-            self._owner.check()
-            check_call(call)
-            if isinstance(call.constraint, JsonSchema):  # the server's log is elsewhere
-                log_ignored(call.constraint.schema, "json_schema", self._logged)
-            body = json.dumps(plain(call), allow_nan=False).encode()
-        except ForkrootError as error:
-            mailbox.fail(error)
-        except Exception as error:
-            failure = CallFailed(f"the call could not be prepared: {error!r:.200}")
-            failure.__cause__ = error
-            mailbox.fail(failure)
-        else:
-            with self._gate:
-                if not self._is_closed:
-                    self._loop.call_soon_threadsafe(self._start, mailbox, body)
-                    return mailbox
-            mailbox.fail(BackendClosed.before())
+        body = mailbox.prepared(lambda: self._body(call))
+        if body is None:
+            return mailbox
+        with self._gate:
+            if not self._is_closed:
+                self._loop.call_soon_threadsafe(self._start, mailbox, body)
+                return mailbox
+        mailbox.fail(BackendClosed.before())
         return mailbox
+
+    def _body(self, call: Call) -> bytes:
+        """A call as the body of a request. Raises ForkrootError, and what an invalid value does."""
+        self._owner.check()
+        check_call(call)
+        if isinstance(call.constraint, JsonSchema):  # the server's log is elsewhere
+            log_ignored(call.constraint.schema, "json_schema", self._logged)
+        return json.dumps(plain(call), allow_nan=False).encode()
 
     def cancel(self, reply: Reply) -> None:
         """End a call early; its completion says "abort"."""

@@ -24,6 +24,7 @@ from types import FrameType
 import uvicorn
 
 from ...core.api.protocol import Backend
+from ...core.common.memory import trim_regularly
 from .app import build_app
 from .connections import MAX_HEAD, Connections, protocol_of
 from .server.request_registry import RequestRegistry, Restarting
@@ -81,11 +82,13 @@ def _run(server: uvicorn.Server, backend: Backend) -> bool:
     often, interval = gc.get_threshold(), sys.getswitchinterval()
     gc.set_threshold(_NEW_OBJECTS, *often[1:])
     sys.setswitchinterval(min(interval, _SECONDS_BETWEEN_SWITCHES))
+    stop_trimming = trim_regularly()
     try:
         watch.start()
         server.run()
     finally:
         stopped.set()
+        stop_trimming()
         signal.signal(signal.SIGTERM, before)
         gc.set_threshold(*often)
         sys.setswitchinterval(interval)

@@ -2,7 +2,7 @@
 
 Clients send constrained calls (each answer is checked against its constraint), legal bodies at
 their edges, forks with hints, broken bodies, and streams that they close. Afterwards no slot may be
-held; the memory of all the server's processes is sampled, and its slope after a warm-up has a bar.
+held; the memory of the server's processes is sampled, and its slope after a warm-up has a bar.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable
-from statistics import median
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from forkroot.benchmarks.campaign.legal import CHAT, COMPLETION, GENERATE, PATHS, legal
 from forkroot.benchmarks.campaign.malformed import wrong_bodies
+from forkroot.benchmarks.campaign.memory import Growth, growth, watched
 from forkroot.benchmarks.campaign.openapi import is_well
 from forkroot.benchmarks.campaign.runner import Bars, Plan, Verdict
 from forkroot.benchmarks.server.server_child import Served, serving
@@ -29,6 +27,7 @@ from forkroot.benchmarks.server.server_client import Answer, Line, request
 CLIENTS = 12
 MAX_SLOPE = 1.0  # MB an hour after the warm-up
 MAX_GROWTH = 24.0  # MB over the last half of a run that is too short for a slope
+MAX_PROCESSES = 9  # the server, its engine, a spare one, compilers, and what they start in between
 _SECONDS_FOR_A_SLOPE = 1800.0
 _SECONDS_TO_ANSWER = 60.0
 _BRANCHES = 6
@@ -53,20 +52,11 @@ class Soak:
         self._number = 0
         self.counts: Counter[str] = Counter()
         self.faults: list[str] = []
-        self.memory: list[tuple[float, float]] = []  # (seconds, MB)
 
     async def run(self, seconds: float) -> None:
         """All clients until the time is over."""
         end = time.monotonic() + seconds
-        watch = asyncio.create_task(self._watch())
         await asyncio.gather(*(self._client(end) for _ in range(CLIENTS)))
-        watch.cancel()
-
-    async def _watch(self) -> None:
-        while True:
-            mb = await asyncio.to_thread(self._served.memory_mb)
-            self.memory.append((time.monotonic(), mb))
-            await asyncio.sleep(0.5)
 
     async def _client(self, end: float) -> None:
         while time.monotonic() < end:
@@ -167,7 +157,8 @@ def run(plan: Plan) -> Verdict:
     bars = Bars()
     with serving(num_slots=_SLOTS) as served:
         soak = Soak(served, plan.seed)
-        asyncio.run(soak.run(plan.seconds))
+        with watched(served.process.pid) as memory:
+            asyncio.run(soak.run(plan.seconds))
         bars.note(requests=sum(soak.counts.values()), kinds=dict(soak.counts))
         bars.equal("faults", soak.faults[:3], [])
         bars.note(num_faults=len(soak.faults))
@@ -175,23 +166,18 @@ def run(plan: Plan) -> Verdict:
         found = served.metrics()
         leaked = found["slots"] - found["free_slots"] - found["cached_slots"]
         bars.equal("slots_leaked", int(leaked), 0)
-    _judge_memory(bars, soak.memory, plan.seconds)
+    _judge_memory(bars, growth(memory), plan.seconds)
     return bars.verdict("soak")
 
 
-def _judge_memory(bars: Bars, memory: list[tuple[float, float]], seconds: float) -> None:
+def _judge_memory(bars: Bars, found: Growth, seconds: float) -> None:
     """The slope over the second half of a long run; the growth over that of a short one."""
-    late = memory[len(memory) // 2 :]
-    times, values = np.array(late).T
-    slope = float(np.polyfit(times - times[0], values, 1)[0]) * 3600
-    quarter = max(1, len(late) // 2)
-    growth = median(mb for _, mb in late[-quarter:]) - median(mb for _, mb in late[:quarter])
-    bars.note(memory_mb=[memory[0][1], late[0][1], memory[-1][1]])
+    bars.note(memory_mb=found.mb, processes=found.most, slopes_mb_per_hour=found.mb_per_hour)
+    bars.at_most("num_processes", sum(found.most.values()), MAX_PROCESSES)
     if seconds >= _SECONDS_FOR_A_SLOPE:
-        bars.at_most("memory_mb_per_hour", round(slope, 2), MAX_SLOPE)
+        bars.at_most("memory_mb_per_hour", found.mb_per_hour["all"], MAX_SLOPE)
     else:
-        bars.note(memory_mb_per_hour=round(slope, 1))
-        bars.at_most("memory_growth_mb", round(growth, 1), MAX_GROWTH)
+        bars.at_most("memory_growth_mb", found.late_mb, MAX_GROWTH)
 
 
 def _text(path: str, answer: Answer) -> tuple[str, str]:

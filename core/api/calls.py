@@ -260,6 +260,15 @@ class Call:
         """The tenant, or else the namespace."""
         return self.namespace if self.tenant is None else self.tenant
 
+    @property
+    def cache_owner(self) -> str:
+        """Whose share of the cached tokens it adds to: the tenant's within namespaces of its own
+        (of its name, or below it: "tenant/x"), and one that all tenants have in common within
+        others."""
+        if self.tenant is None or self.namespace == self.tenant:
+            return self.namespace
+        return self.tenant if self.namespace.startswith(f"{self.tenant}/") else ""
+
     def check(self) -> None:
         """Raise InvalidCall for the first field whose value is not allowed."""
         for name, (allowed, is_allowed) in _CALL_RULES.items():

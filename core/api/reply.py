@@ -13,12 +13,14 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
+from .errors import CallFailed, ForkrootError
 from .protocol import Call, Chunk, Completion, Reply
 
 _log = logging.getLogger(__name__)
 _Wake = Callable[[], object]
+T = TypeVar("T")
 WAKES_PER_VISIT = 8  # readers that are woken before the loop does other work
 
 
@@ -120,6 +122,19 @@ class Mailbox:
     def fail(self, error: BaseException) -> None:
         """Producer: end with this error. Only the first ending counts."""
         self._end(None, error)
+
+    def prepared(self, action: Callable[[], T]) -> T | None:
+        """Producer: the result of a part of the call's preparation; None where that failed, which
+        ends the call: in its own error if that is typed, else in CallFailed."""
+        try:
+            return action()
+        except ForkrootError as error:
+            self.fail(error)
+        except Exception as error:
+            failure = CallFailed(f"the call could not be prepared: {error!r:.200}")
+            failure.__cause__ = error
+            self.fail(failure)
+        return None
 
     def done(self) -> bool:
         """Whether the call has ended."""

@@ -16,10 +16,8 @@ from typing import TypeVar
 from ..api.protocol import (
     BackendClosed,
     Call,
-    CallFailed,
     Completion,
     DeadlineExceeded,
-    ForkrootError,
     Output,
     Reply,
 )
@@ -70,7 +68,7 @@ class PendingCalls:
     def take(self, call: Call, mailbox: Mailbox) -> None:
         """Take a call; it is checked and tokenized in this thread, where a small constraint is
         compiled, too. Errors go into its mailbox."""
-        prepared = _tried(mailbox, lambda: self._processor.prepare(call, mailbox))
+        prepared = mailbox.prepared(lambda: self._processor.prepare(call, mailbox))
         if prepared is None:
             return
         prepared.job.arrived = mailbox.submitted
@@ -128,7 +126,7 @@ class PendingCalls:
         self._held.pop(mailbox, None)
         if mailbox.done():
             return
-        job = _tried(mailbox, lambda: self._processor.finish(prepared))
+        job = mailbox.prepared(lambda: self._processor.finish(prepared))
         if job is not None and not self._inbox.post(lambda: self._admit(job), is_call=True):
             mailbox.fail(self._closed())
 
@@ -161,19 +159,6 @@ def aborted(call: Call) -> Completion:
     if call.options:
         return Completion()
     return Completion(tuple(Output("", (), "abort") for _ in range(call.sampling.n)))
-
-
-def _tried(mailbox: Mailbox, action: Callable[[], T]) -> T | None:
-    """The result of a part of the preparation; None where it has failed, which the mailbox gets."""
-    try:
-        return action()
-    except ForkrootError as error:
-        mailbox.fail(error)
-    except Exception as error:
-        failure = CallFailed(f"the call could not be prepared: {error!r}")
-        failure.__cause__ = error
-        mailbox.fail(failure)
-    return None
 
 
 def _leave(request: GuideRequest | PictureRequest, _: Reply) -> None:

@@ -243,11 +243,14 @@ class Scheduler:
         return self._cache.num_available - reserved
 
     def _acquire(self, sequence: Sequence) -> Lease:
-        namespace = sequence.job.call.namespace
+        call = sequence.job.call
+        namespace = call.namespace
         if sequence.needs_scores or sequence.num_cached_scores:
             found = self._cache.read_logprobs(namespace, *sequence.scores_wanted)
             sequence.add_cached_scores(found)
-        return self._cache.acquire(namespace, sequence.tokens, sequence.match_limit)
+        return self._cache.acquire(
+            namespace, sequence.tokens, sequence.match_limit, call.cache_owner, call.weight
+        )
 
     def _fits(self, needed: int, available: int) -> bool:
         """Whether `needed` slots are available. Where nothing runs they must be: pinned roots are

@@ -58,9 +58,9 @@ _log = logging.getLogger("forkroot.constraints")
 
 
 def compilers() -> int:
-    """How many workers this machine may have: one for each of a few cores, and one more that no
-    tenant may have beside all others."""
-    return min(4, os.cpu_count() or 1) + 1
+    """How many workers this machine may have: one for each of a few cores but one, which the engine
+    uses, and one more that no tenant may have beside all others."""
+    return max(1, min(4, (os.cpu_count() or 1) - 1)) + 1
 
 
 class CompilePool:
@@ -83,6 +83,7 @@ class CompilePool:
         self._of_threads: dict[int, CompileWorker] = {}
         self._max_workers = max_workers
         self._is_closed = False
+        self._watch: threading.Timer | None = None
         close_at_exit(self)
 
     @property
@@ -168,27 +169,43 @@ class CompilePool:
                     self._workers.append(worker)
                 if worker is not None:
                     worker.is_taken = True
-                    worker.num_taken += 1
                     return worker
                 self._condition.wait(left if len(self._workers) < self._max_workers else None)
         raise _closed()
 
     def _release(self, worker: CompileWorker) -> None:
         with self._condition:
-            worker.is_taken = False
+            worker.is_taken, worker.released_at = False, time.monotonic()
             self._condition.notify()
             if len(self._workers) > 1:
-                retire = threading.Timer(SECONDS_IDLE, self._retire, (worker, worker.num_taken))
-                retire.daemon = True
-                retire.start()
+                self._watch_idle(SECONDS_IDLE)
 
-    def _retire(self, worker: CompileWorker, num_taken: int) -> None:
-        """Stop a worker that was not taken since, unless it is the last."""
+    def _watch_idle(self, seconds: float) -> None:
+        """Look after so many seconds for workers to stop; once for all that are released until
+        then."""
+        if self._watch is None:
+            self._watch = threading.Timer(seconds, self._retire)
+            self._watch.daemon = True
+            self._watch.start()
+
+    def _retire(self) -> None:
+        """Stop the workers that have been idle for a while, except for the last."""
+        ended = []
         with self._condition:
-            if worker.num_taken != num_taken or len(self._workers) == 1 or self._is_closed:
+            self._watch = None
+            if self._is_closed:
                 return
-            self._workers.remove(worker)
-        worker.end(_closed())
+            latest = time.monotonic() - SECONDS_IDLE
+            for worker in list(self._workers):
+                is_idle = not worker.is_taken and worker.released_at <= latest
+                if is_idle and len(self._workers) > 1:
+                    self._workers.remove(worker)
+                    ended.append(worker)
+            free = [it.released_at for it in self._workers if not it.is_taken]
+            if len(self._workers) > 1 and free:
+                self._watch_idle(max(0.0, min(free) - latest))
+        for worker in ended:
+            worker.end(_closed())
 
     def _start_child(self) -> Child:
         child = spawn(f"{__name__.rpartition('.')[0]}.compile_worker")
@@ -200,11 +217,12 @@ class CompilePool:
 class CompileWorker:
     """A child process that compiles one constraint at a time. start: starts the child.
 
-    is_taken, num_taken: whether a caller has it, and how often one had; kept by the pool.
+    is_taken, released_at: whether a caller has it, and when the last one had done with it, by the
+      monotonic clock; kept by the pool.
     """
 
     def __init__(self, start: Callable[[], Child]) -> None:
-        self.is_taken, self.num_taken = False, 0
+        self.is_taken, self.released_at = False, 0.0
         self._start = start
         self._lock = threading.Lock()
         self._end: ForkrootError | None = None  # after which it is closed

@@ -96,7 +96,7 @@ class RadixCache:
         self.is_enabled = is_enabled
         self.host = host
         self._pool = SlotPool(capacity)
-        self._tree = Tree(host, logprob_bytes)
+        self._tree = Tree(capacity, host, logprob_bytes)
         self._counters = Counters()
 
     @property
@@ -164,13 +164,25 @@ class RadixCache:
             return Match(0, -1)
         return Match(found.length, found.node.id if found.edge is None else -1)
 
-    def acquire(self, namespace: str, tokens: Ints, limit: int) -> Lease:
+    def acquire(
+        self,
+        namespace: str,
+        tokens: Ints,
+        limit: int,
+        owner: str | None = None,
+        weight: float | None = None,
+    ) -> Lease:
         """Lock the longest cached prefix of tokens[:limit]; it counts as used until its release.
-        Offloaded tokens of it are loaded into the pool, if there is room."""
+        Offloaded tokens of it are loaded into the pool, if there is room.
+
+        owner: the tenant whose share of the pool this namespace takes; None: one of its own.
+          Fixed as long as the namespace caches anything.
+        weight: the owner's share from now on, relative to those of others; None: as before.
+        """
         if not self.is_enabled:
             return Lease(namespace, _read_only([]), None)
         key = _key(tokens, limit)
-        end = self._tree.lock_prefix(namespace, key)
+        end = self._tree.lock_prefix(namespace, key, owner, weight)
         offloaded = self._tree.offloaded(end)
         if offloaded and not self._load_from_host(offloaded):
             end = self._relock_above(end, offloaded[0])
@@ -250,8 +262,9 @@ class RadixCache:
             self._tree.unlock(end)
 
     def allocate(self, count: int) -> Ints | None:
-        """`count` slots for tokens to compute, now the caller's until `commit` or `free`. Evicts
-        least recently used leaves as needed; None, and nothing evicted, when that is not enough."""
+        """`count` slots for tokens to compute, now the caller's until `commit` or `free`. Evicts as
+        needed the least recently used leaves of the tenant that caches most by its weight, see
+        `eviction`; None, and nothing evicted, when that is not enough."""
         if count > self.num_available:
             return None
         if count > self._pool.num_free:

@@ -2,14 +2,13 @@
 
 It knows nothing of free slots or sequences: it returns the slots that it holds or gives up.
 
-Why no heap is needed: a node is used until it is unlocked, and unlocking walks upwards. So a list
-of the unlocked nodes in the order of their unlocking holds every child before its parent, and its
-first node is always a leaf: the least recently used one.
+A node is used until it is unlocked, and unlocking walks upwards. So a list of the unlocked nodes in
+the order of their unlocking holds every child before its parent, and its first node is always a
+leaf: the least recently used one. `eviction` keeps one such list for each tenant.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import count, takewhile
 from typing import NamedTuple
@@ -18,6 +17,7 @@ import numpy as np
 
 from ..api.batch import Ints
 from ..api.protocol import NodeView
+from .eviction import EvictionOrder
 from .host import HostTier
 from .logprob_store import LogprobStore
 from .logprobs import Logprobs
@@ -44,8 +44,9 @@ class Known(NamedTuple):
 
 
 class Tree:
-    """Cached tokens of all namespaces under one least-recently-used order.
+    """Cached tokens of all namespaces.
 
+    capacity: slots of the pool.
     host: where tokens go that have to leave the pool; None: nowhere, they are forgotten. What is
       in the pool hangs below nothing that is not.
     num_cached, num_evictable: tokens in the pool, and those of unlocked nodes.
@@ -53,7 +54,7 @@ class Tree:
     num_nodes: edges, roots not counted; num_splits: edges cut in two since the start.
     """
 
-    def __init__(self, host: HostTier | None = None, logprob_bytes: int = 0) -> None:
+    def __init__(self, capacity: int, host: HostTier | None = None, logprob_bytes: int = 0) -> None:
         self._host = host
         self.logprob_store = LogprobStore(logprob_bytes)
         self.num_cached = 0
@@ -61,7 +62,7 @@ class Tree:
         self.num_nodes = 0
         self.num_splits = 0
         self._roots: dict[str, Node] = {}
-        self._unlocked: OrderedDict[Node, None] = OrderedDict()  # least recently used first
+        self._order = EvictionOrder(capacity)
         self._clock = 0
         self._ids = count()
 
@@ -70,12 +71,19 @@ class Tree:
         root = self._roots.get(namespace)
         return None if root is None else descend(root, key)
 
-    def lock_prefix(self, namespace: str, key: bytes) -> Node:
+    def lock_prefix(
+        self, namespace: str, key: bytes, owner: str | None = None, weight: float | None = None
+    ) -> Node:
         """Lock the longest known prefix of `key` and give the node at its end, which is made by a
-        split where the prefix ended inside an edge."""
+        split where the prefix ended inside an edge. owner: the tenant whose share of the pool the
+        namespace takes, as long as it caches anything; None: one of its own. weight: of that
+        tenant from now on; None: as before."""
         root = self._roots.get(namespace)
         if root is None:
             root = self._roots[namespace] = Node(next(self._ids), namespace)
+            self._order.enter(namespace, namespace if owner is None else owner)
+        if weight is not None:
+            self._order.reweigh(namespace, weight)
         node = self._node_at(descend(root, key))
         self.lock(node)
         return node
@@ -109,15 +117,16 @@ class Tree:
     def assign_slots(self, node: Node, slots: Ints) -> None:
         """Give a locked node slots of the pool."""
         node.slots = slots
-        self.num_cached += len(slots)
+        self._count(node, len(slots))
 
     def lock(self, node: Node, above: Node | None = None) -> None:
         """Lock the path from `node` up to its root, or to below `above` where that is given."""
         self._clock = now = self._clock + 1
+        unlocked = self._order.use(node.namespace)
         at: Node | None = node
         while at is not above and at is not None:
             if at.lock_count == 0 and at.parent is not None:
-                self._unlocked.pop(at, None)  # a node fresh from a split is not listed
+                unlocked.pop(at, None)  # a node fresh from a split is not listed
                 self.num_evictable -= len(at.slots)
             at.lock_count += 1
             at.last_used = now
@@ -127,12 +136,13 @@ class Tree:
     def unlock(self, node: Node) -> None:
         """Undo one `lock(node)`; a namespace without tokens and locks is dropped."""
         self._clock = now = self._clock + 1
+        self._order.use(node.namespace)
         at = node
         while at.parent is not None:
             at.lock_count -= 1
             at.last_used = now
             if at.lock_count == 0 and at.is_in_pool:
-                self._unlocked[at] = None
+                self._order.add(at)
                 self.num_evictable += len(at.slots)
             at = at.parent
         at.lock_count -= 1
@@ -169,14 +179,16 @@ class Tree:
         return [it.slots for it in path_up(node, above)][::-1]
 
     def evict(self, count: int) -> Ints:
-        """Give up the least recently used unlocked leaves until `count` tokens are gone (or nothing
-        is left to evict), and return their slots. The last leaf only loses its tail: as much as is
-        needed, and a 64th of it at least, so that shortening a long leaf bit by bit stays cheap."""
+        """Give up unlocked leaves in the order of `eviction` until `count` tokens are gone (or
+        nothing is left to evict), and return their slots. The last leaf only loses its tail: as
+        much as is needed, and a 64th of it at least, so that shortening a long leaf bit by bit
+        stays cheap."""
         evicted = [NO_SLOTS]
-        while count > 0 and self._unlocked:
-            leaf = next(iter(self._unlocked))
-            surplus = leaf.size - max(count, leaf.size // 64)
+        while count > 0 and (leaf := self._order.next()) is not None:
+            wanted = min(count, self._order.step or count)
+            surplus = leaf.size - max(wanted, leaf.size // 64)
             evicted.append(self._shorten(leaf, surplus) if surplus > 0 else self._evict_leaf(leaf))
+            self._order.note_evicted(len(evicted[-1]))
             count -= len(evicted[-1])
         return np.concatenate(evicted)
 
@@ -211,7 +223,9 @@ class Tree:
             locks = sum(child.lock_count for child in above.children.values())
             assert above.lock_count >= locks, f"node {above.id} has fewer locks than its children"
             assert above.children or above.parent or above.lock_count, f"root {above.id} is bare"
-        self._check_unlocked({node for node in nodes if node.lock_count == 0 and node.is_in_pool})
+        self._order.check(nodes)
+        evictable = sum(len(node.slots) for node in nodes if node.lock_count == 0)
+        assert self.num_evictable == evictable, "num_evictable is wrong"
         self.logprob_store.check(nodes)
         if self._host is not None:
             self._host.check(nodes)
@@ -221,18 +235,6 @@ class Tree:
     def all_slots(self) -> Ints:
         """Slots of all cached tokens, in no promised order."""
         return np.concatenate([NO_SLOTS, *(node.slots for node in self._all_nodes())])
-
-    def _check_unlocked(self, expected: set[Node]) -> None:
-        listed = list(self._unlocked)
-        assert set(listed) == expected, "the eviction order is not that of the unlocked nodes"
-        times = [node.last_used for node in listed]
-        assert times == sorted(times), "the eviction order is not the order of last use"
-        order = {node: index for index, node in enumerate(listed)}
-        for node, index in order.items():
-            under = [order[child] for child in node.children.values() if child.is_in_pool]
-            assert max(under, default=-1) < index, f"node {node.id} goes before its child"
-        evictable = sum(len(node.slots) for node in listed)
-        assert self.num_evictable == evictable, "num_evictable is wrong"
 
     def _all_nodes(self) -> Iterator[Node]:
         """Every node, roots included, parents before children."""
@@ -245,7 +247,7 @@ class Tree:
         leaf.lock_count = 1
         leaf.last_used = self._clock
         parent.children[edge[:WIDTH]] = leaf
-        self.num_cached += len(leaf.slots)
+        self._count(leaf, len(leaf.slots))
         self.num_nodes += 1
         return leaf
 
@@ -281,15 +283,14 @@ class Tree:
         """Let all but the first `size` tokens of an unlocked leaf go."""
         if self._host is not None:
             upper = self._split(leaf, size * WIDTH)
-            self._unlocked[upper] = None
-            self._unlocked.move_to_end(upper, last=False)
-            self._unlocked.move_to_end(leaf, last=False)
+            self._order.add_first(upper)
+            self._order.add_first(leaf)
             return self._evict_leaf(leaf)
         gone = leaf.slots[size:]
         leaf.slots, leaf.key = leaf.slots[:size].copy(), leaf.key[: size * WIDTH]
         leaf.end -= len(gone)
         self.logprob_store.shorten(leaf)
-        self.num_cached -= len(gone)
+        self._count(leaf, -len(gone))
         self.num_evictable -= len(gone)
         return gone
 
@@ -312,8 +313,8 @@ class Tree:
         """Take a leaf's slots of the pool."""
         slots, leaf.slots = leaf.slots, NO_SLOTS
         if len(slots):
-            del self._unlocked[leaf]
-            self.num_cached -= len(slots)
+            self._order.discard(leaf)
+            self._count(leaf, -len(slots))
             self.num_evictable -= len(slots)
         return slots
 
@@ -332,3 +333,9 @@ class Tree:
     def _drop_empty_root(self, node: Node) -> None:
         if node.parent is None and not node.children and node.lock_count == 0:
             del self._roots[node.namespace]
+            self._order.leave(node.namespace)
+
+    def _count(self, node: Node, num_tokens: int) -> None:
+        """So many tokens of a node came into the pool; negative: left it."""
+        self.num_cached += num_tokens
+        self._order.count(node.namespace, num_tokens)

@@ -310,11 +310,14 @@ def test_two_namespaces_share_nothing() -> None:
     assert cache.num_cached == 12
 
 
-def test_all_namespaces_stand_in_one_eviction_order() -> None:
+def test_the_namespaces_of_one_tenant_stand_in_one_eviction_order() -> None:
     cache = RadixCache(6)
-    _put(cache, "aa", namespace="one")
-    _put(cache, "aa", namespace="two")
-    _put(cache, "bb", namespace="one")
+    for text, namespace in (("aa", "one"), ("aa", "two"), ("bb", "one")):
+        lease = cache.acquire(namespace, _ints(text), 2, owner="tenant")
+        slots = cache.allocate(2)
+        assert slots is not None
+        cache.commit(lease, _ints(text), slots)
+        cache.release(lease)
     assert cache.allocate(4) is not None
     assert {(view.namespace, view.end) for view in cache.snapshot()} == {("one", 0), ("one", 2)}
 

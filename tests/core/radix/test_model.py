@@ -1,6 +1,6 @@
 """The cache against a plain model of it: one dict entry for each cached token, LRU by a linear
-scan. Every operation predicts lengths, slots, evictions, locks and log-probabilities, and `check`
-runs after each."""
+scan, as both namespaces are of one tenant. Every operation predicts lengths, slots, evictions,
+locks and log-probabilities, and `check` runs after each."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class World:
     def acquire(self, namespace: str, tokens: list[int], limit: int) -> None:
         known = self._known(namespace, tokens[:limit])
         assert self.cache.match(namespace, _ints(tokens), limit).length == known
-        lease = self.cache.acquire(namespace, _ints(tokens), limit)
+        lease = self.cache.acquire(namespace, _ints(tokens), limit, owner="both")
         assert lease.length == known
         running = Running(lease, tokens[:known], lease.slots.tolist())
         assert running.slots == [entry.slot for entry in self._path(running)]

@@ -1,0 +1,127 @@
+"""What the processes of a server hold in memory over time, and how fast it grows.
+
+Pages that only its processes have are counted once, by shares (as PSS does); pages of files that
+other programs map, too, count in full for each process, so that nobody else changes the figures.
+Compile workers come and go: each kind of process counts as its largest one, times as many as there
+were at most.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from forkroot.benchmarks.common.processes import command_of, family
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+KINDS = ("core.child", "compile_worker", "serve")
+_SECONDS_BETWEEN = 2.0
+_MOST_BINS = 60  # of a slope: the median of each
+
+
+class Sample(NamedTuple):
+    """seconds: of the monotonic clock. mb: of each process of each kind."""
+
+    seconds: float
+    mb: dict[str, list[float]]
+
+
+class Growth(NamedTuple):
+    """mb_per_hour: slopes by kind and of "all". mb: at the first sample, at half of the time and
+    at the last. most: processes of a kind at a time. late_mb: how much the last quarter of the time
+    has more than the one before."""
+
+    mb_per_hour: dict[str, float]
+    mb: dict[str, list[float]]
+    most: dict[str, int]
+    late_mb: float
+
+
+@contextmanager
+def watched(pid: int) -> Iterator[list[Sample]]:
+    """The samples of a process and its descendants; they come while the context is open."""
+    samples, is_over = list[Sample](), threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(_SECONDS_BETWEEN):
+            samples.append(sample(pid))
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def sample(pid: int) -> Sample:
+    """The memory of a process and its descendants now."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for member in family(pid):
+        if (num_bytes := own_bytes(member)) is not None:
+            command = command_of(member)
+            kind = next((it for it in KINDS if it in command), "other")
+            found[kind].append(num_bytes / 1e6)
+    return Sample(time.monotonic(), dict(found))
+
+
+def own_bytes(pid: int) -> int | None:
+    """Memory of a process: its share of anonymous pages, and all mapped pages of files. None for
+    one that is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    except OSError:
+        return None
+    kb = {name: int(rest.split()[0]) for name, _, rest in (it.partition(":") for it in lines)}
+    return 1024 * (kb["Pss_Anon"] + kb["Rss"] - kb["Anonymous"])
+
+
+def growth(samples: list[Sample]) -> Growth:
+    """How memory grew over the last half of the samples: the median of the slopes between all pairs
+    of points (Theil-Sen), so that a few processes that start or end do not matter."""
+    most: dict[str, int] = defaultdict(int)
+    for it in samples:
+        for kind, found in it.mb.items():
+            most[kind] = max(most[kind], len(found))
+    series = {kind: _filled([max(it.mb.get(kind, [0.0])) for it in samples]) for kind in most}
+    values = {kind: most[kind] * series[kind] for kind in most}
+    values["all"] = np.sum(list(values.values()), axis=0)
+    half = len(samples) // 2
+    seconds = np.array([it.seconds for it in samples[half:]])
+    slopes = {kind: slope(seconds, it[half:]) * 3600 for kind, it in values.items()}
+    late = values["all"][half:]
+    quarter = max(1, len(late) // 2)
+    return Growth(
+        {kind: round(it, 2) for kind, it in slopes.items()},
+        {k: [round(float(it[at]), 1) for at in (0, half, -1)] for k, it in values.items()},
+        dict(most),
+        round(float(np.median(late[-quarter:]) - np.median(late[:quarter])), 2),
+    )
+
+
+def slope(seconds: Floats, values: Floats) -> float:
+    """The median slope between all pairs of points, each the median of neighbouring ones."""
+    parts = np.array_split(np.arange(len(seconds)), min(_MOST_BINS, len(seconds)))
+    times = np.array([np.median(seconds[part]) for part in parts])
+    levels = np.array([np.median(values[part]) for part in parts])
+    first, second = np.triu_indices(len(times), 1)
+    if not len(first):
+        return 0.0
+    return float(np.median((levels[second] - levels[first]) / (times[second] - times[first])))
+
+
+def _filled(values: list[float]) -> Floats:
+    """Values, where 0 (no such process) is the next one that is known, or else the last."""
+    found = np.array(values)
+    known = np.flatnonzero(found)
+    at = np.minimum(np.searchsorted(known, np.arange(len(found))), len(known) - 1)
+    return found[known[at]]
