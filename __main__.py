@@ -204,7 +204,9 @@ _Row: TypeAlias = tuple[str, str, Mapping[str, Any]]  # label, text, and values 
 def _checked(options: argparse.Namespace, plugins: Registry) -> Iterator[_Row]:
     """What is known of a model, row by row. Raises InvalidModel, CallFailed."""
     model, settings = options.model, read_settings(options.set)
-    if not is_known(model) and (is_url(model) or plugins.may_load(model) or not is_hub_model(model)):
+    if not is_known(model) and (
+        is_url(model) or plugins.may_load(model) or not is_hub_model(model)
+    ):
         with closing(load(options)) as backend:
             yield from _info_rows(backend.info())
             yield _trial(backend)

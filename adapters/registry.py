@@ -26,10 +26,13 @@ from .hookspecs import GROUP
 
 _log = logging.getLogger("forkroot.plugins")
 _PACKAGE = __name__.rpartition(".")[0]
+_MODULES = {
+    **dict.fromkeys(("native", "http", "dspy", "langchain", "guidance"), "builtin"),
+    "api": "api.plugin",
+}
 BUILT_IN = tuple(
-    EntryPoint(name, f"{_PACKAGE}.builtin:{name}", GROUP)
-    for name in ("native", "http", "dspy", "langchain", "guidance")
-) + (EntryPoint("api", f"{_PACKAGE}.api.plugin:plugin", GROUP),)
+    EntryPoint(name, f"{_PACKAGE}.{module}:{name}", GROUP) for name, module in _MODULES.items()
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,7 +177,7 @@ class Exchange:
                     if all(draft.is_cut for draft in drafts.values()):
                         break
             finally:
-                await values.aclose()  # type: ignore[attr-defined]
+                await values.aclose()
                 self._count(tokens, drafts)
         if not all(draft.is_over for draft in drafts.values()):
             failure = unreadable(link.settings, "it ended before the end of the answer")

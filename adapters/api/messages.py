@@ -51,7 +51,7 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A message. uses: tool calls behind its parts. result_of: the id of the call that it answers."""
+    """A message. uses: tool calls behind its parts. result_of: id of the call that it answers."""
 
     role: str
     parts: tuple[str | Picture, ...]
@@ -162,9 +162,8 @@ def _parts(segments: Sequence[Segment]) -> tuple[str | Picture, ...]:
     for segment in segments:
         match segment:
             case Text(text):
-                if found and isinstance(found[-1], str):
-                    text = found.pop() + text
-                found.append(text)
+                last = found.pop() if found and isinstance(found[-1], str) else ""
+                found.append(f"{last}{text}")
             case Image(data):
                 found.append(_picture(data))
             case _:

@@ -16,6 +16,7 @@ from .unsupported import check_supported, finished, sampled
 
 _log = logging.getLogger("forkroot.api")
 _CHAT, _COMPLETIONS = "/chat/completions", "/completions"
+_NO_ROUTE = (404, 405, 501)
 _SENT = frozenset(("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed"))
 _ENDINGS = {"length": "length", "max_tokens": "length", "content_filter": "filter"}
 _PREFILL = (
@@ -52,13 +53,13 @@ class OpenAIWire:
     def adapts(self, request: Request, failure: Failure) -> bool:
         """As `Wire.adapts`: a server without completions gets plain text as a chat, and one that
         demands it another name for the limit of tokens."""
-        if request.path == _COMPLETIONS and self._settings.prompts == "auto":
-            if failure.status in (404, 405, 501) or "chat model" in failure.message:
-                if self._has_completions:
-                    text = "%s has no completions: plain prompts go as messages of the user"
-                    _log.info(text, self._settings.base_url)
-                self._has_completions = False
-                return True
+        is_optional = request.path == _COMPLETIONS and self._settings.prompts == "auto"
+        if is_optional and (failure.status in _NO_ROUTE or "chat model" in failure.message):
+            if self._has_completions:
+                text = "%s has no completions: plain prompts go as messages of the user"
+                _log.info(text, self._settings.base_url)
+            self._has_completions = False
+            return True
         is_limit = "max_tokens" in request.body and "max_completion_tokens" in failure.message
         if failure.status == 400 and is_limit:
             self._limit = "max_completion_tokens"

@@ -1,4 +1,4 @@
-"""The plugin that knows the names of API models. It imports the rest of the package at first use."""
+"""The plugin that knows the names of API models; what it loads is imported at first use."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Plugin:
 
     @hookimpl
     def load_model(self, ref: str, config: Mapping[str, Any]) -> Backend | None:
-        """A backend for "openai:MODEL" or "anthropic:MODEL"; nothing is sent yet. Raises InvalidCall
-        and InvalidModel."""
+        """A backend for "openai:MODEL" or "anthropic:MODEL"; nothing is sent yet. Raises
+        InvalidCall and InvalidModel."""
         if not ref.startswith(PREFIXES):
             return None
         settings = dict(config)
@@ -34,4 +34,4 @@ class Plugin:
         return ApiBackend(ref, settings)
 
 
-plugin = Plugin()
+api = Plugin()

@@ -28,14 +28,16 @@ class Request:
     form: Form | None = None
 
 
-class Piece(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Piece:
     """More text of an answer."""
 
     index: int
     text: str
 
 
-class ToolPiece(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ToolPiece:
     """More of tool call `number` of an answer: its name, or arguments as JSON text."""
 
     index: int
@@ -44,7 +46,8 @@ class ToolPiece(NamedTuple):
     arguments: str = ""
 
 
-class Ending(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Ending:
     """An answer has ended. matched: the stop text, where the API reports it."""
 
     index: int
@@ -52,7 +55,8 @@ class Ending(NamedTuple):
     matched: str | None = None
 
 
-class Refusal(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Refusal:
     """The model, or a filter of the API, refuses an answer."""
 
     index: int
@@ -80,8 +84,8 @@ class Wire(Protocol):
         UnsupportedCall for what the API cannot do."""
 
     def events(self, value: Mapping[str, Any], request: Request) -> Sequence[Event]:
-        """What a JSON value of the answer means. Raises Failure, and KeyError, TypeError, ValueError
-        or AttributeError for one that is not of this API."""
+        """What a JSON value of the answer means. Raises Failure, and KeyError, TypeError,
+        ValueError or AttributeError for one that is not of this API."""
 
     def adapts(self, request: Request, failure: Failure) -> bool:
         """Whether further requests are made in another way because of this refusal."""

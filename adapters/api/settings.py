@@ -36,9 +36,7 @@ PROVIDERS: Mapping[str, Provider] = MappingProxyType(
     {
         it.name: it
         for it in (
-            Provider(
-                "openai", "https://api.openai.com/v1", "OPENAI_API_KEY", "OPENAI_BASE_URL"
-            ),
+            Provider("openai", "https://api.openai.com/v1", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
             Provider(
                 "anthropic", "https://api.anthropic.com", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"
             ),

@@ -75,9 +75,9 @@ class Form:
             if value not in self.constraint.options:
                 raise Broken(f"{value!r:.80} is not one of the choices")
             return str(value)
-        error = validation_error(value, self.constraint.schema)
-        if error is not None:
-            raise Broken(error)
+        violation = validation_error(value, self.constraint.schema)
+        if violation is not None:
+            raise Broken(violation)
         if not self.is_wrapped:
             return written
         return json.dumps(value, ensure_ascii=False, separators=self.constraint.separators)

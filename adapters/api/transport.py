@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
@@ -38,7 +38,7 @@ class Transport:
         """Close all connections."""
         await self._http.aclose()
 
-    async def values(self, request: Request) -> AsyncIterator[dict[str, Any]]:
+    async def values(self, request: Request) -> AsyncGenerator[dict[str, Any], None]:
         """The objects of the answer, in order. Raises Failure."""
         try:
             content = json.dumps(request.body, allow_nan=False).encode()
@@ -75,11 +75,11 @@ class Transport:
                 break
         return data
 
-    async def _whole(self, response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
+    async def _whole(self, response: httpx.Response) -> AsyncGenerator[dict[str, Any], None]:
         pieces = [piece async for piece in self._bounded(response)]
         yield self._object(b"".join(pieces))
 
-    async def _streamed(self, response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
+    async def _streamed(self, response: httpx.Response) -> AsyncGenerator[dict[str, Any], None]:
         reader = EventReader()
         try:
             async for piece in self._bounded(response):
@@ -92,7 +92,7 @@ class Transport:
         except ValueError as error:
             raise unreadable(self._settings, f"in its stream: {error}") from None
 
-    async def _bounded(self, response: httpx.Response) -> AsyncIterator[bytes]:
+    async def _bounded(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
         size = 0
         async for piece in response.aiter_bytes():
             size += len(piece)
@@ -110,5 +110,3 @@ class Transport:
         if not isinstance(found, dict):
             raise unreadable(self._settings, f"{found!r:.80} is not a JSON object")
         return found
-
-

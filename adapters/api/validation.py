@@ -171,9 +171,9 @@ def _check_pattern(value: Any, pattern: Any, schema: Mapping[str, Any]) -> _Erro
 
 
 def _check_unique(value: Any, is_unique: Any, schema: Mapping[str, Any]) -> _Errors:
-    if is_unique is True and isinstance(value, list):
-        if len(set(map(_same, value))) < len(value):
-            yield "repeats an item"
+    is_checked = is_unique is True and isinstance(value, list)
+    if is_checked and len(set(map(_same, value))) < len(value):
+        yield "repeats an item"
 
 
 def _check_required(value: Any, names: Any, schema: Mapping[str, Any]) -> _Errors:
@@ -200,7 +200,7 @@ def _number(value: Any) -> Any:
     return value if _is_number(value) else None
 
 
-def _size(kind: type) -> Callable[[Any], int | None]:
+def _size(kind: type[str] | type[list[Any]] | type[dict[str, Any]]) -> Callable[[Any], int | None]:
     return lambda value: len(value) if isinstance(value, kind) else None
 
 
