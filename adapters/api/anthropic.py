@@ -16,6 +16,8 @@ from .unsupported import check_supported, finished, sampled
 
 _PATH = "/v1/messages"
 _SENT = frozenset(("temperature", "top_p", "top_k"))
+_VERSION = "2026-10-21"
+_SAMPLED_VERSION = "2023-06-01"  # the last one with parameters of sampling
 _MODES = {"auto": "auto", "required": "any", "named": "tool"}
 _LENGTHS = ("max_tokens", "model_context_window_exceeded")
 _PREFILL = (
@@ -60,7 +62,10 @@ class AnthropicWire:
         is_streamed = call.stream or bool(kept)
         if is_streamed:
             body["stream"] = True
-        return Request(_PATH, finished(body, self._settings), is_streamed, kept, is_begun, form)
+        body = finished(body, self._settings)
+        version = _SAMPLED_VERSION if _SENT & body.keys() else _VERSION
+        headers = {"anthropic-version": version}
+        return Request(_PATH, body, is_streamed, kept, is_begun, form, headers)
 
     def adapts(self, request: Request, failure: Failure) -> bool:
         """As `Wire.adapts`: there is one way only."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from ...core.api.protocol import Call, FinishReason
@@ -13,7 +13,7 @@ from .structured import Form
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request.
+    """One HTTP request. headers: of the API, beside its key.
 
     stops: texts at which an answer is cut here, as the API does not stop at them. strips_blanks:
       the blanks with which an answer begins are already in the prompt. form: what the answer must
@@ -26,6 +26,7 @@ class Request:
     stops: tuple[str, ...] = ()
     strips_blanks: bool = False
     form: Form | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 _END = re.compile(rb"\r\n|\n|\r(?!\Z)")  # a last \r may be half of \r\n
 MAX_LINE = 16 << 20
@@ -15,16 +16,18 @@ class EventReader:
         self._rest = b""
         self._data: list[bytes] = []
 
-    def push(self, data: bytes) -> list[str]:
-        """The data of the events that are complete with these bytes. Raises ValueError for a line
-        that is too long, and for bytes that are not UTF-8."""
+    def push(self, data: bytes) -> Iterator[str]:
+        """The data of the events that are complete with these bytes. Raises ValueError, after the
+        events before, for a line that is too long and for bytes that are not UTF-8."""
         *lines, self._rest = _END.split(self._rest + data)
+        for line in lines:
+            text = self._event(line)
+            if text is not None:
+                yield text
         if len(self._rest) > MAX_LINE:
             raise ValueError(f"an event of more than {MAX_LINE} bytes")
-        found = (self._event(line) for line in lines)
-        return [text for text in found if text is not None]
 
-    def end(self) -> list[str]:
+    def end(self) -> Iterator[str]:
         """The data of an event that the end of the stream completes."""
         return self.push(b"\n\n")
 

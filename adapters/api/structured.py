@@ -84,7 +84,7 @@ class Form:
 
 
 def form_of(constraint: Constraint, is_anthropic: bool) -> Form:
-    """What is requested for a constraint. Raises UnsupportedCall for one that an API cannot keep."""
+    """What is requested for a constraint. Raises UnsupportedCall where an API cannot keep it."""
     match constraint:
         case Regex(pattern):
             raise UnsupportedCall("regex", pattern, _WAYS_OUT.format(kind="regular expression"))

@@ -46,7 +46,9 @@ class Transport:
             raise unreadable(self._settings, f"the request is not JSON ({error})") from None
         url = self._settings.base_url + request.path
         try:
-            async with self._http.stream("POST", url, content=content, auth=self._sign) as response:
+            async with self._http.stream(
+                "POST", url, content=content, headers=request.headers, auth=self._sign
+            ) as response:
                 if response.status_code != httpx.codes.OK:
                     raise refused(self._settings, response, await self._error_body(response))
                 found = self._streamed if request.is_streamed else self._whole
@@ -57,11 +59,9 @@ class Transport:
             raise unreachable(self._settings, error) from None
 
     def _sign(self, request: httpx.Request) -> httpx.Request:
-        """Add the headers of the API. The key is nowhere else."""
+        """Add the key, which is nowhere else."""
         request.headers["Content-Type"] = "application/json"
         is_anthropic = self._settings.provider.name == "anthropic"
-        if is_anthropic:
-            request.headers["anthropic-version"] = "2023-06-01"
         if (key := self._settings.api_key) is not None:
             name, start = ("x-api-key", "") if is_anthropic else ("Authorization", "Bearer ")
             request.headers[name] = start + key.reveal()

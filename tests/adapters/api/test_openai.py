@@ -102,9 +102,7 @@ def test_stops_schemas_and_choices_hold(tiny: Backend) -> None:
     assert isinstance(json.loads(tiny.submit(call).result(30).text), list)
 
 
-def test_an_open_message_is_continued_by_a_compatible_server(
-    tiny: Backend, local: Backend
-) -> None:
+def test_an_open_message_is_continued_by_a_compatible_server(tiny: Backend, local: Backend) -> None:
     messages = (*user("Who are you?").messages, Message("assistant", (Text("I am a"),)))
     call = Call(Chat(messages, open_last=True), GREEDY)
     assert tiny.submit(call).result(30).text == local.submit(call).result(30).text
@@ -147,13 +145,12 @@ def test_what_an_api_cannot_do_is_refused_before_anything_is_sent(
 
 def test_advice_is_not_sent_and_planting_makes_no_request() -> None:
     answer = chat_body("hello")
-    with api_server(lambda exchange: exchange.json(answer)) as server:
-        with scripted(server) as backend:
-            call = Call(user("x"), Sampling(max_tokens=0), hint=ForkHint("r", 2))
-            completion = backend.submit(call).result(10)
-            assert (completion.text, completion.usage.requests) == ("", 0)
-            call = Call(user("x"), hint=ForkHint("r", 2), namespace="n", priority=5)
-            assert backend.submit(call).result(10).text == "hello"
+    with api_server(lambda exchange: exchange.json(answer)) as server, scripted(server) as backend:
+        call = Call(user("x"), Sampling(max_tokens=0), hint=ForkHint("r", 2))
+        completion = backend.submit(call).result(10)
+        assert (completion.text, completion.usage.requests) == ("", 0)
+        call = Call(user("x"), hint=ForkHint("r", 2), namespace="n", priority=5)
+        assert backend.submit(call).result(10).text == "hello"
     (request,) = server.requests
     assert request.body.keys() == {"model", "messages", "max_tokens"}
 
@@ -241,11 +238,13 @@ def test_a_streamed_tool_call_is_put_together() -> None:
         piece(tool_calls=[{"index": 0, "function": {"arguments": ': "sea"}'}}]),
         piece(reason="tool_calls"),
     ]
-    with api_server(lambda exchange: exchange.stream(*pieces)) as server:
-        with scripted(server) as backend:
-            chat = Chat(user("x").messages, tools=(TOOL.shown(),))
-            reply = backend.submit(Call(chat, stream=True))
-            text = "".join(chunk.text for chunk in reply)
+    with (
+        api_server(lambda exchange: exchange.stream(*pieces)) as server,
+        scripted(server) as backend,
+    ):
+        chat = Chat(user("x").messages, tools=(TOOL.shown(),))
+        reply = backend.submit(Call(chat, stream=True))
+        text = "".join(chunk.text for chunk in reply)
     assert text == reply.result().text
     assert '"arguments": {"word": "sea"}' in text
 
@@ -288,59 +287,72 @@ def test_openai_itself_refuses_the_beginning_of_an_answer_but_not_an_empty_one()
         chat = Chat((*user("x").messages, Message("assistant", (Text("Well, "),))), True)
         with pytest.raises(UnsupportedCall, match=r"prompt.open_last=True"):
             backend.submit(Call(chat)).result(10)
-    with api_server(lambda exchange: exchange.json(chat_body("a"))) as server:
-        with scripted(server, prefill="refuse") as backend:
-            chat = Chat((*user("x").messages, Message("assistant", ())), True)
-            assert backend.submit(Call(chat)).result(10).text == "a"
+    with (
+        api_server(lambda exchange: exchange.json(chat_body("a"))) as server,
+        scripted(server, prefill="refuse") as backend,
+    ):
+        chat = Chat((*user("x").messages, Message("assistant", ())), True)
+        assert backend.submit(Call(chat)).result(10).text == "a"
     assert len(server.requests[0].body["messages"]) == 1
 
 
 def test_strict_schemas_are_sent_as_strict_and_others_as_hints() -> None:
     open_schema = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 0}}}
-    with api_server(lambda exchange: exchange.json(chat_body('{"a": 1}'))) as server:
-        with scripted(server) as backend:
-            call = Call(user("x"), constraint=JsonSchema(open_schema))
-            assert backend.submit(call).result(10).text == '{"a": 1}'
-            assert backend.submit(Call(user("x"), constraint=JsonSchema(SCHEMA))).error() is None
+    with (
+        api_server(lambda exchange: exchange.json(chat_body('{"a": 1}'))) as server,
+        scripted(server) as backend,
+    ):
+        call = Call(user("x"), constraint=JsonSchema(open_schema))
+        assert backend.submit(call).result(10).text == '{"a": 1}'
+        assert backend.submit(Call(user("x"), constraint=JsonSchema(SCHEMA))).error() is None
     found = server.requests[0].body["response_format"]["json_schema"]
     assert (found["strict"], found["schema"]) == (False, open_schema)
 
 
 def test_an_answer_that_breaks_its_schema_is_requested_once_more() -> None:
     texts = iter(('{"name": 1}', '{"name": "Ada", "age": 36}', "oops", '{"value": "red"}'))
-    with api_server(lambda exchange: exchange.json(chat_body(next(texts)))) as server:
-        with scripted(server) as backend:
-            call = Call(user("x"), constraint=JsonSchema(SCHEMA))
-            completion = backend.submit(call).result(10)
-            assert completion.text == '{"name": "Ada", "age": 36}'
-            assert completion.usage.requests == 2
-            assert completion.usage.prompt_tokens == 20
-            with pytest.raises(CallFailed, match="does not keep the call's Choices"):
-                backend.submit(Call(user("x"), constraint=Choices(("blue", "pink")))).result(10)
+    with (
+        api_server(lambda exchange: exchange.json(chat_body(next(texts)))) as server,
+        scripted(server) as backend,
+    ):
+        call = Call(user("x"), constraint=JsonSchema(SCHEMA))
+        completion = backend.submit(call).result(10)
+        assert completion.text == '{"name": "Ada", "age": 36}'
+        assert completion.usage.requests == 2
+        assert completion.usage.prompt_tokens == 20
+        with pytest.raises(CallFailed, match="does not keep the call's Choices"):
+            backend.submit(Call(user("x"), constraint=Choices(("blue", "pink")))).result(10)
     assert len(server.requests) == 4
 
 
 def test_an_answer_that_was_cut_is_not_validated() -> None:
-    with api_server(lambda exchange: exchange.json(chat_body('{"na', reason="length"))) as server:
-        with scripted(server) as backend:
-            output = backend.submit(Call(user("x"), constraint=JsonSchema(SCHEMA))).result(10)
+    with (
+        api_server(lambda exchange: exchange.json(chat_body('{"na', reason="length"))) as server,
+        scripted(server) as backend,
+    ):
+        output = backend.submit(Call(user("x"), constraint=JsonSchema(SCHEMA))).result(10)
     assert (output.text, output.outputs[0].finish_reason) == ('{"na', "length")
 
 
 def test_a_refusal_is_an_error_with_its_text() -> None:
     answer = chat_body(None, refusal="I cannot help with that.")
-    with api_server(lambda exchange: exchange.json(answer)) as server, scripted(server) as backend:
-        with pytest.raises(CallFailed, match="I cannot help with that"):
-            backend.submit(Call(user("x"))).result(10)
+    with (
+        api_server(lambda exchange: exchange.json(answer)) as server,
+        scripted(server) as backend,
+        pytest.raises(CallFailed, match="I cannot help with that"),
+    ):
+        backend.submit(Call(user("x"))).result(10)
 
 
 def test_usage_has_cached_tokens_and_what_they_cost() -> None:
     prices = {"input": 2.0, "output": 10.0, "cached_input": 1.0}
-    with api_server(lambda exchange: exchange.json(chat_body("a"))) as server:
-        with scripted(server, prices=prices) as backend:
-            usage = backend.submit(Call(user("x"))).result(10).usage
-            backend.submit(Call(user("x"))).result(10)
-            info = backend.info()
+    with (
+        api_server(lambda exchange: exchange.json(chat_body("a"))) as server,
+        scripted(server, prices=prices) as backend,
+    ):
+        usage = backend.submit(Call(user("x"))).result(10).usage
+        backend.submit(Call(user("x"))).result(10)
+        info = backend.info()
     assert (usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens) == (10, 4, 5)
     assert usage.cost == pytest.approx((6 * 2.0 + 4 * 1.0 + 5 * 10.0) / 1e6)
     assert info.counters["requests"] == 2
@@ -384,7 +396,7 @@ def test_key_and_url_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         with forkroot.connect("openai:m") as backend:
             assert backend.submit(Call(user("x"))).result(10).text == "a"
-        assert server.requests[0].headers["Authorization"] == "Bearer sk-of-environment"
+        assert server.requests[0].headers["authorization"] == "Bearer sk-of-environment"
 
 
 def test_the_official_client_finds_the_same_wire_at_our_server(server: str, tiny: Backend) -> None:

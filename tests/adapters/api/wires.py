@@ -23,7 +23,7 @@ class Exchange:
 
     def __init__(self, handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
         self.handler, self.body, self.path = handler, body, handler.path
-        self.headers = dict(handler.headers)
+        self.headers = {name.lower(): value for name, value in handler.headers.items()}
 
     def json(self, value: Any, status: int = 200, **headers: str) -> None:
         """A whole body."""
@@ -168,7 +168,8 @@ class Anthropic:
         if (fault := self.fault(exchange)) is not None:
             exchange.json(error_body("invalid_request_error", fault), 400)
             return
-        if exchange.headers.get("x-api-key") != "sk-ant-test":
+        bearer = exchange.headers.get("authorization", "").removeprefix("Bearer ")
+        if exchange.headers.get("x-api-key", bearer) != "sk-ant-test":
             exchange.json(error_body("authentication_error", "invalid x-api-key"), 401)
             return
         content = self.write(body)
@@ -204,8 +205,12 @@ class Anthropic:
     def fault(self, exchange: Exchange) -> str | None:
         """Why a request is refused with 400."""
         body = exchange.body
-        if exchange.path != "/v1/messages" or "anthropic-version" not in exchange.headers:
+        version = exchange.headers.get("anthropic-version")
+        if exchange.path != "/v1/messages" or version not in ("2023-06-01", "2026-10-21"):
             return "not a request of the Messages API"
+        sampled = {"temperature", "top_p", "top_k"} & body.keys()
+        if sampled and version != "2023-06-01":
+            return f"{min(sampled)}: Extra inputs are not permitted"
         if not isinstance(body.get("max_tokens"), int) or not body.get("messages"):
             return "max_tokens and messages are required"
         if any(not stop.strip() for stop in body.get("stop_sequences", ())):
@@ -230,7 +235,9 @@ class Anthropic:
                     delta = {"type": "text_delta", "text": text[at : at + 4]}
                     yield event("content_block_delta", index=index, delta=delta)
             else:
-                yield event("content_block_start", index=index, content_block={**block, "input": {}})
+                yield event(
+                    "content_block_start", index=index, content_block={**block, "input": {}}
+                )
                 data = json.dumps(block["input"])
                 for piece in (data[:3], data[3:]):
                     delta = {"type": "input_json_delta", "partial_json": piece}
