@@ -244,6 +244,14 @@ def is_url(model: str | Path) -> bool:
     return str(model).lower().startswith(("http://", "https://"))
 
 
+def takes_key(model: str | Path, is_explicit: bool) -> bool:
+    """Whether an adapter's key is for this model: a server's URL, or, where a user gave the key
+    for it, a name that a plugin may know."""
+    from .registry import registry
+
+    return is_url(model) or (is_explicit and not is_known(model) and registry().may_load(model))
+
+
 def suggestion(name: str, known: Iterable[str], *owners: KeywordOwner) -> str:
     """The end of an error message for a name that is not in `known`: "; did you mean ...?", or
     where the name is accepted; "" without a suggestion. owners: other places that accept names."""

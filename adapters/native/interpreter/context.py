@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from ....core.api.protocol import Backend, BackendInfo, Call, ForkHint, Prompt, Sampling
 from ..language.settings import Settings
+from .meta import Totals
 from .stream import Action, Stream
 
 
@@ -17,6 +18,7 @@ class Context:
 
     worker: runs the steps that replies have set free; shared by the runs of a batch.
     outer: the run that this one is a part of: its streams end with those of that run.
+    totals: what all calls of the run used.
     """
 
     def __init__(
@@ -27,6 +29,7 @@ class Context:
         self._outer = outer
         self._streams: list[Stream] = []
         self._abort_error: BaseException | None = None
+        self.totals: Totals = Totals() if outer is None else outer.totals
         self._infos: dict[int, tuple[Backend, BackendInfo]] = {}
         settings.find()
 

@@ -14,13 +14,15 @@ from ....core.api.prompts import check_media
 from ....core.api.protocol import (
     Backend,
     Call,
+    Choices,
     Completion,
     ForkHint,
+    ProgramError,
     Prompt,
     Reply,
     Sampling,
 )
-from ..language.choices import find_method
+from ..language.choices import find_method, is_unscored, unscored
 from ..language.constraints import error_of
 from ..language.expressions import (
     Constant,
@@ -36,7 +38,7 @@ from ..language.expressions import (
     variables_of,
 )
 from .context import Context
-from .meta import gen_meta, select_meta
+from .meta import choice_meta, gen_meta, select_meta
 from .resampling import resampled
 from .stream import Step, countdown
 from .transcript import Transcript
@@ -181,7 +183,28 @@ class Interpreter:
             self.feeds.append(Feed(chosen.text, node.name))
             self.variables.put(node.name, chosen.text, select_meta(completions, decision))
 
-        return self._await(self._send(backend, calls), settle, f"in select({node.name!r})")
+        replies = self._send(backend, calls)
+        if is_unscored(replies[0]):
+            return self._choose(node, backend, prompt, hint)
+        return self._await(replies, settle, f"in select({node.name!r})")
+
+    def _choose(
+        self, node: Select, backend: Backend, prompt: Prompt, hint: ForkHint | None
+    ) -> bool:
+        """Let a backend that scores nothing write one of the options."""
+        call = self.context.call(
+            prompt, unscored(node.method, node.options), hint, constraint=Choices(node.options)
+        )
+
+        def settle(completions: Sequence[Completion]) -> None:
+            text = completions[0].text
+            if text not in node.options:
+                raise ProgramError(f"the answer {text!r:.60} is none of the options")
+            self.transcript.add_answer(text, ())
+            self.feeds.append(Feed(text, node.name))
+            self.variables.put(node.name, text, choice_meta(completions[0], node.options))
+
+        return self._await(self._send(backend, [call]), settle, f"in select({node.name!r})")
 
     def prompt(self, backend: Backend) -> Prompt:
         """The prompt so far. Raises UnsupportedCall for images or videos if `backend`
@@ -212,7 +235,10 @@ class Interpreter:
                 if error is None:
                     with self.stream.lock:
                         if self.stream.error is None:
-                            settle([reply.result() for reply in replies])
+                            completions = [reply.result() for reply in replies]
+                            for completion in completions:
+                                self.context.totals.add(completion.usage)
+                            settle(completions)
             except Exception as failure:
                 error = failure
             if error is None:
