@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -10,7 +11,10 @@ from uuid import uuid4
 from ....core.api.protocol import Backend, BackendInfo, Call, ForkHint, Prompt, Sampling
 from ..language.settings import Settings
 from .meta import Totals
+from .speculation import pays
 from .stream import Action, Stream
+
+_log = logging.getLogger("forkroot.programs")
 
 
 class Context:
@@ -81,6 +85,10 @@ class Context:
             if stream.error is not None and not stream.is_error_seen:
                 main.fail(stream.error)
         self._close()
+        if self.settings.speculate and not pays(self.totals.counters):
+            text = "speculation does not pay here: %d tokens wasted, %d prompt tokens saved"
+            found = self.totals.counters
+            _log.info(text, found["wasted_tokens"], found["saved_tokens"])
 
     def check_open(self) -> None:
         """Raise the error with which the run was given up, if it was."""
