@@ -204,7 +204,9 @@ _Row: TypeAlias = tuple[str, str, Mapping[str, Any]]  # label, text, and values 
 def _checked(options: argparse.Namespace, plugins: Registry) -> Iterator[_Row]:
     """What is known of a model, row by row. Raises InvalidModel, CallFailed."""
     model, settings = options.model, read_settings(options.set)
-    if not is_known(model) and (is_url(model) or plugins.loads_models or not is_hub_model(model)):
+    if not is_known(model) and (
+        is_url(model) or plugins.may_load(model) or not is_hub_model(model)
+    ):
         with closing(load(options)) as backend:
             yield from _info_rows(backend.info())
             yield _trial(backend)
@@ -294,9 +296,9 @@ def _starting() -> Iterator[None]:
 def _info_rows(info: BackendInfo) -> Iterator[_Row]:
     """The rows of a backend whose files are elsewhere, such as a server."""
     yield "model", info.model, {"served_model": info.model}
-    yield "context length", f"{info.context_len:,} tokens", {"context_len": info.context_len}
-    size = info.vocabulary_size
-    yield "vocabulary", f"{size:,} tokens", {"vocabulary_size": size}
+    for label, name in (("context length", "context_len"), ("vocabulary", "vocabulary_size")):
+        if size := getattr(info, name):  # unknown of an API
+            yield label, f"{size:,} tokens", {name: size}
     features = sorted(info.features)
     yield "takes", ", ".join(features), {"features": features}
     if "slots" in info.load:  # reported to admins, or to everybody if there are no keys
@@ -313,7 +315,8 @@ def _info_rows(info: BackendInfo) -> Iterator[_Row]:
 def _trial(backend: Backend) -> _Row:
     """The row of a trial run of a loaded checkpoint."""
     start = time.perf_counter()
-    sampling = Sampling(max_tokens=8, temperature=0, ignore_eos=True)
+    is_ours = "tokens" in backend.info().features  # an API ends its answers itself
+    sampling = Sampling(max_tokens=8, temperature=0 if is_ours else 1.0, ignore_eos=is_ours)
     usage = backend.submit(Call((Words("Hello"),), sampling)).result().usage
     seconds = time.perf_counter() - start
     text = f"{usage.completion_tokens} tokens generated in {seconds:.2f} s"

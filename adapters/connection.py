@@ -79,7 +79,8 @@ def connect(
 ) -> Backend:
     """A runtime for a model: a checkpoint folder, "tiny" for the embedded one, a model of the hub
     ("Qwen/Qwen2.5-0.5B-Instruct", or with "@revision"), the URL of a forkroot server
-    ("http://127.0.0.1:30000"), or a name that a plugin knows. A folder comes before a plugin, and a
+    ("http://127.0.0.1:30000"), an API model ("openai:MODEL", "anthropic:MODEL"), or another name
+    that a plugin knows. A folder comes before a plugin, and a
     plugin before the hub, from which what is not in its cache is downloaded.
 
     process: run it in a child process, so that busy threads of this one do not slow it.
@@ -192,7 +193,7 @@ def check_name(model: str | Path) -> None:
     from .registry import registry
 
     is_possible = is_known(model) or is_url(model) or is_hub_model(model)
-    if not is_possible and not registry().loads_models:
+    if not is_possible and not registry().may_load(model):
         raise unknown_model(model, _OTHERS)
 
 
@@ -201,7 +202,7 @@ def check_settings(model: str | Path, settings: Mapping[str, Any]) -> None:
     Settings of servers and of models that a plugin may load are not checked."""
     from .registry import registry
 
-    if is_known(model) or not (is_url(model) or registry().loads_models):
+    if is_known(model) or not (is_url(model) or registry().may_load(model)):
         engine = {name: settings[name] for name in settings if name not in OF_CONNECT}
         EngineConfig.from_settings(registry().resolved(engine))
 
@@ -212,7 +213,7 @@ def located(model: str | Path, revision: str | None = None) -> str | Path:
     from .registry import registry
 
     model = pinned(model, revision)
-    is_ours = is_known(model) or is_url(model) or registry().loads_models
+    is_ours = is_known(model) or is_url(model) or registry().may_load(model)
     return model if is_ours or not is_hub_model(model) else model_folder(model)
 
 
@@ -241,6 +242,14 @@ def trained_len(model: str | Path) -> int | None:
 def is_url(model: str | Path) -> bool:
     """Whether this is the address of a server."""
     return str(model).lower().startswith(("http://", "https://"))
+
+
+def takes_key(model: str | Path, is_explicit: bool) -> bool:
+    """Whether an adapter's key is for this model: a server's URL, or, where a user gave the key
+    for it, a name that a plugin may know."""
+    from .registry import registry
+
+    return is_url(model) or (is_explicit and not is_known(model) and registry().may_load(model))
 
 
 def suggestion(name: str, known: Iterable[str], *owners: KeywordOwner) -> str:

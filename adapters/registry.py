@@ -26,9 +26,12 @@ from .hookspecs import GROUP
 
 _log = logging.getLogger("forkroot.plugins")
 _PACKAGE = __name__.rpartition(".")[0]
+_MODULES = {
+    **dict.fromkeys(("native", "http", "dspy", "langchain", "guidance"), "builtin"),
+    "api": "api.plugin",
+}
 BUILT_IN = tuple(
-    EntryPoint(name, f"{_PACKAGE}.builtin:{name}", GROUP)
-    for name in ("native", "http", "dspy", "langchain", "guidance")
+    EntryPoint(name, f"{_PACKAGE}.{module}:{name}", GROUP) for name, module in _MODULES.items()
 )
 
 
@@ -64,6 +67,7 @@ class Plugin:
     """What is known of one plugin.
 
     version: of what was installed with it, or where else it is from. hooks: that it implements.
+    model_prefixes: with which all names of its models begin; ("",) if it does not say.
     fault: what went wrong with it last; None: nothing did.
     """
 
@@ -72,7 +76,12 @@ class Plugin:
     hooks: tuple[str, ...] = ()
     adapters: list[Adapter] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
+    model_prefixes: tuple[str, ...] = ("",)
     fault: str | None = None
+
+    def may_load(self, ref: str) -> bool:
+        """Whether it may know a model of this name."""
+        return "load_model" in self.hooks and ref.startswith(self.model_prefixes)
 
 
 class Registry:
@@ -143,14 +152,14 @@ class Registry:
         """Take in a plugin that no entry point names, as from a test or a notebook."""
         self._add(name, "by hand", lambda: plugin)
 
-    @property
-    def loads_models(self) -> bool:
-        """Whether any plugin may know names of models."""
-        return any("load_model" in plugin.hooks for plugin in self.plugins)
+    def may_load(self, ref: object) -> bool:
+        """Whether any plugin may know a model of this name."""
+        return any(plugin.may_load(str(ref)) for plugin in self.plugins)
 
     def load_model(self, ref: str, config: Mapping[str, Any]) -> Backend | None:
         """The backend of the first plugin that knows this name. Raises a plugin's ForkrootError."""
-        given = self._each("load_model", (ForkrootError,), ref=ref, config=config)
+        known = [plugin for plugin in self.plugins if plugin.may_load(ref)]
+        given = self._each("load_model", (ForkrootError,), known, ref=ref, config=config)
         found: Backend | None = next((backend for backend in given if backend is not None), None)
         return found
 
@@ -192,6 +201,7 @@ class Registry:
         self._manager.check_pending()
         callers = self._manager.get_hookcallers(plugin) or []
         entry.hooks = tuple(sorted(caller.name for caller in callers))
+        entry.model_prefixes = tuple(getattr(plugin, "model_prefixes", ("",)))
         self._call_hook(entry, "register_adapters", register=self._adapter_of(entry))
         self._call_hook(entry, "register_backends", register=self._part_of(entry))
         for known in self._started:
@@ -222,11 +232,16 @@ class Registry:
     # --- asking them -------------------------------------------------------------------------
 
     def _each(
-        self, hook: str, passed: tuple[type[Exception], ...] = (), **values: Any
+        self,
+        hook: str,
+        passed: tuple[type[Exception], ...] = (),
+        plugins: Sequence[Plugin] | None = None,
+        **values: Any,
     ) -> Iterator[Any]:
-        """What each plugin gives, the latest first; one that fails is reported and passed over.
-        Raises errors of the kinds that are to be passed on."""
-        for entry in reversed([plugin for plugin in self.plugins if hook in plugin.hooks]):
+        """What each of these plugins (all, if None) gives, the latest first; one that fails is
+        reported and passed over. Raises errors of the kinds that are to be passed on."""
+        found = self.plugins if plugins is None else plugins
+        for entry in reversed([plugin for plugin in found if hook in plugin.hooks]):
             try:
                 result = self._call_hook(entry, hook, **values)
             except passed:

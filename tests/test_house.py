@@ -45,6 +45,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (
         *("core/fsm/json_schema/", "kernels/cpu/decoder/", "adapters/native/language/"),
         *("adapters/langchain/", "adapters/http/requests/", "adapters/http/bench/"),
+        "adapters/api/",
     ),
     (
         *("core/fsm/grammar/", "kernels/devices.py", "adapters/native/interpreter/"),
@@ -128,6 +129,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/hints/": BASE,
     "adapters/common/": BASE,
     "adapters/": (*BASE, "core/model/hub/", "adapters/hints/", "adapters/common/"),
+    "adapters/api/": (*BASE, "adapters/", "adapters/common/"),
     "adapters/native/language/": (*BASE, "adapters/", "adapters/common/"),
     "adapters/native/interpreter/": (*BASE, "adapters/native/language/"),
     "adapters/native/": (

@@ -97,6 +97,8 @@ class Runtime:
         where = str(self.where)
         if where.startswith(("http://", "https://")):
             return f"forkroot/{self.connection().backend.info().model}@{where}"
+        if base_url := self.settings.get("base_url"):
+            return f"forkroot/{where}@{base_url}"
         folder = Path(where)
         return f"forkroot/{str(folder.resolve()).lstrip('/') if folder.is_dir() else where}"
 

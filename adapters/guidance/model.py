@@ -14,7 +14,7 @@ from guidance.chat import ChatTemplate
 from guidance.models import Model
 
 from ...core.api.keywords import ENGINE_SETTINGS, KeywordOwner
-from ...core.api.protocol import Backend, InvalidCall, Usage
+from ...core.api.protocol import Backend, InvalidCall, UnsupportedCall, Usage
 from ..connection import REMOTE_SETTINGS, is_known, is_url, shared, suggestion, unnamed
 from .engine import ForkrootEngine, ForkrootState
 from .interpreter import ForkrootInterpreter
@@ -30,6 +30,10 @@ _OTHER_OWNERS = (
 )
 _OWN = ("tokenizer", "echo", "chat_template", "sampling_params", "namespace", "model", "settings")
 _KNOWN = frozenset((*_OWN, *ENGINE_SETTINGS, *REMOTE_SETTINGS))
+_WITH_TOKENS = (
+    "a model whose tokens can be read, as a folder, 'tiny' or a server's URL: Guidance chooses each"
+    " token, and an API model takes none. Guidance's own models.OpenAI is for these"
+)
 _ALLOWED = f"{', '.join(_OWN)}, and settings of the runtime as `forkroot.connect` takes them"
 
 
@@ -68,7 +72,10 @@ class Forkroot(Model):
         if not isinstance(sampling_params, Mapping | None):
             raise InvalidCall("sampling_params", sampling_params, "a mapping, or None")
         connection = shared(where, **settings)
-        name = connection.backend.info().model
+        info = connection.backend.info()
+        if "tokens" not in info.features:
+            raise UnsupportedCall("model", where, _WITH_TOKENS)
+        name = info.model
         revision = settings.get("revision")
         folder = Path(tokenizer) if tokenizer else tokenizer_folder(where, name, revision)
         engine = ForkrootEngine(

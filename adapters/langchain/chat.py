@@ -21,7 +21,7 @@ from langchain_core.runnables.config import get_config_list
 from langchain_core.tools import BaseTool
 from pydantic import ConfigDict, PrivateAttr
 
-from ...core.api.protocol import ForkrootError
+from ...core.api.protocol import ForkrootError, UnsupportedCall
 from ..common.tools import ToolFormat
 from ..connection import Connection
 from .answers import MessageStream, result_of
@@ -270,6 +270,9 @@ class ChatForkroot(Settings, BaseChatModel):
     def _form(self, connection: Connection, name: str) -> ToolFormat:
         """How this model writes tool calls; the model is queried once."""
         if name not in self._forms:
-            completion = connection.backend.submit(ToolFormat.question()).result()
-            self._forms[name] = ToolFormat.of_answer(completion)
+            try:
+                completion = connection.backend.submit(ToolFormat.question()).result()
+                self._forms[name] = ToolFormat.of_answer(completion)
+            except UnsupportedCall:  # it scores no options
+                self._forms[name] = ToolFormat()
         return self._forms[name]

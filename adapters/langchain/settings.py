@@ -36,7 +36,7 @@ from ...core.api.protocol import (
     UnsupportedCall,
 )
 from ..common.surrogates import check_texts
-from ..connection import Connection, shared, suggestion, trained_len, unnamed
+from ..connection import Connection, shared, suggestion, takes_key, trained_len, unnamed
 from .errors import as_langchain
 from .hints.forks import watch
 
@@ -58,7 +58,8 @@ class Settings(BaseModel):
     model: "tiny" for the embedded model, a checkpoint folder, the URL of a forkroot server, or a
       `Backend`. All of one process with the same `model` and `settings` share one running engine.
     settings: of the runtime, as `forkroot.connect` takes them.
-    api_key: for a URL; FORKROOT_API_KEY where it is not given.
+    api_key: for a URL, where FORKROOT_API_KEY is taken if it is not given, or for an API model
+      ("openai:MODEL"), whose own variable is.
     timeout: seconds that a call may take. max_retries: how often it is tried again where the
       runtime is overloaded, or failed.
     max_tokens: None: as many as the context holds. The rest of the sampling is as in
@@ -180,7 +181,8 @@ class Settings(BaseModel):
                 self._held = self._held or shared(self.backend)
                 return self._held
             settings = dict(self.settings)
-            if self.api_key is not None and name.startswith(("http://", "https://")):
+            is_explicit = "api_key" in self.model_fields_set
+            if self.api_key is not None and takes_key(name, is_explicit):
                 settings.setdefault("api_key", self.api_key.get_secret_value())
             return shared(name, **settings)
         except ForkrootError as error:

@@ -26,9 +26,9 @@ class Program(NonCopyable):
     """A function of the language; made by `@function`.
 
     Keywords of `run` and similar methods that the function does not declare itself are settings of
-    the run: `backend`, `backends`, `hints`, `stream`, `namespace`, `priority`, `deadline` and the
-    fields of `Sampling` (`temperature`, `max_tokens`, ...), which each `gen` may override. Any
-    other raises UnknownKeyword, an InvalidCall.
+    the run: `backend`, `backends`, `hints`, `stream`, `namespace`, `priority`, `deadline`,
+    `speculate` and the fields of `Sampling` (`temperature`, `max_tokens`, ...), which each `gen`
+    may override. Any other raises UnknownKeyword, an InvalidCall.
 
     It is pickled as functions are, by the name that it has in its module.
 
@@ -42,6 +42,7 @@ class Program(NonCopyable):
         body: Callable[..., Any],
         name: str | None = None,
         bound: Mapping[str, Any] | None = None,
+        speculate: int | bool = False,
     ) -> None:
         if iscoroutinefunction(body) or isasyncgenfunction(body) or isgeneratorfunction(body):
             allowed = "a plain function, without async and yield; run it with `arun` for asyncio"
@@ -50,6 +51,7 @@ class Program(NonCopyable):
         self.body = body
         self.name = name or getattr(body, "__name__", "program")
         self.bound = dict(bound or {})
+        self.speculate = Settings(speculate=speculate).speculate
         self._parameters = Parameters.of(body, skip=1)
 
     def __repr__(self) -> str:
@@ -73,7 +75,7 @@ class Program(NonCopyable):
         """The same program with some arguments given; a run's own go before them. Raises
         UnknownKeyword for what is not an argument of the program."""
         self._parameters.check(kwargs)
-        return type(self)(self.body, self.name, {**self.bound, **kwargs})
+        return type(self)(self.body, self.name, {**self.bound, **kwargs}, self.speculate)
 
     def run(self, *args: Any, **kwargs: Any) -> ProgramState:
         """Run to the end and return the state. Raises what the program raised, or the error of a
@@ -141,6 +143,7 @@ class Program(NonCopyable):
         keywords: Mapping[str, Any],
         survival: Survival | None = None,
     ) -> Batch:
+        keywords = self._with_own(keywords)
         settings, common = split_settings(keywords, self._parameters, _BATCH_KEYWORDS)
         if not isinstance(items, Iterable) or isinstance(items, str | Mapping):
             raise InvalidCall("items", items, "a list of mappings, the program's keyword arguments")
@@ -155,8 +158,14 @@ class Program(NonCopyable):
         )
 
     def _split(self, keywords: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
-        settings, arguments = split_settings(keywords, self._parameters)
+        settings, arguments = split_settings(self._with_own(keywords), self._parameters)
         return settings, {**self.bound, **arguments}
+
+    def _with_own(self, keywords: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The keywords of a run, with the settings that the program has itself."""
+        if not self.speculate or "speculate" in self._parameters.names:
+            return keywords
+        return {"speculate": self.speculate, **keywords}
 
 
 def _found(module: str, name: str, bound: Mapping[str, Any] | None = None) -> Program:
@@ -169,14 +178,21 @@ def function(body: Callable[..., Any], /) -> Program: ...
 
 
 @overload
-def function(*, name: str | None = None) -> Callable[[Callable[..., Any]], Program]: ...
+def function(
+    *, name: str | None = None, speculate: int | bool = False
+) -> Callable[[Callable[..., Any]], Program]: ...
 
 
 def function(
-    body: Callable[..., Any] | None = None, /, *, name: str | None = None
+    body: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    speculate: int | bool = False,
 ) -> Program | Callable[[Callable[..., Any]], Program]:
     """Make a program of a function whose first argument is a state. Use as `@function`, or as
-    `@function(name="...")`."""
+    `@function(name="...")`. speculate: one call for several gens, as in `Settings`. Raises
+    InvalidCall."""
     if body is not None:
         return Program(body)
-    return lambda body: Program(body, name)
+    return lambda body: Program(body, name, speculate=speculate)

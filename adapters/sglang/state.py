@@ -26,8 +26,11 @@ class State(ProgramState):
         """This state: it has the methods that programs call on SGLang's executor."""
         return self
 
-    def get_meta_info(self, name: str) -> Any:
-        """Tokens used, reason of the end, log-probabilities: see `meta.py`. Waits as `get_var`."""
+    def get_meta_info(self, name: str | None = None) -> Any:
+        """Tokens used, reason of the end, log-probabilities: see `meta.py`. Waits as `get_var`.
+        Without a name: what the calls of the whole run used together."""
+        if name is None:
+            return super().get_meta_info()
         return as_sglang(super().get_meta_info(name), self._texts())
 
     def set_var(self, name: str, value: Any) -> None:

@@ -112,13 +112,19 @@ class TokenLogprob:
 class Usage:
     """Tokens of one call. `cached_tokens` of the `prompt_tokens` were not computed again;
     `root_tokens` of these are of the root that the call's hint names: what the hint saved.
-    `image_tokens` of the `prompt_tokens` are features of pictures and clips."""
+    `image_tokens` of the `prompt_tokens` are features of pictures and clips.
+
+    requests: that were sent to a paid API, repeated ones included; 0 for models that we run.
+    cost: of all of them, in the currency of the `prices` that the backend was given.
+    """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
     root_tokens: int = 0
     image_tokens: int = 0
+    requests: int = 0
+    cost: float = 0.0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -127,6 +133,8 @@ class Usage:
             self.completion_tokens + other.completion_tokens,
             self.root_tokens + other.root_tokens,
             self.image_tokens + other.image_tokens,
+            self.requests + other.requests,
+            self.cost + other.cost,
         )
 
 

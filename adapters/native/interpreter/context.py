@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -9,7 +10,11 @@ from uuid import uuid4
 
 from ....core.api.protocol import Backend, BackendInfo, Call, ForkHint, Prompt, Sampling
 from ..language.settings import Settings
+from .meta import Totals
+from .speculation import pays
 from .stream import Action, Stream
+
+_log = logging.getLogger("forkroot.programs")
 
 
 class Context:
@@ -17,6 +22,7 @@ class Context:
 
     worker: runs the steps that replies have set free; shared by the runs of a batch.
     outer: the run that this one is a part of: its streams end with those of that run.
+    totals: what all calls of the run used.
     """
 
     def __init__(
@@ -27,6 +33,7 @@ class Context:
         self._outer = outer
         self._streams: list[Stream] = []
         self._abort_error: BaseException | None = None
+        self.totals: Totals = Totals() if outer is None else outer.totals
         self._infos: dict[int, tuple[Backend, BackendInfo]] = {}
         settings.find()
 
@@ -78,6 +85,10 @@ class Context:
             if stream.error is not None and not stream.is_error_seen:
                 main.fail(stream.error)
         self._close()
+        if self.settings.speculate and not pays(self.totals.counters):
+            text = "speculation does not pay here: %d tokens wasted, %d prompt tokens saved"
+            found = self.totals.counters
+            _log.info(text, found["wasted_tokens"], found["saved_tokens"])
 
     def check_open(self) -> None:
         """Raise the error with which the run was given up, if it was."""

@@ -7,20 +7,24 @@ ended, and their answers become variables and prompt.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ....core.api.prompts import check_media
 from ....core.api.protocol import (
     Backend,
     Call,
+    Choices,
     Completion,
     ForkHint,
+    Output,
+    ProgramError,
     Prompt,
     Reply,
     Sampling,
+    Usage,
 )
-from ..language.choices import find_method
+from ..language.choices import find_method, is_unscored, unscored
 from ..language.constraints import error_of
 from ..language.expressions import (
     Constant,
@@ -36,8 +40,15 @@ from ..language.expressions import (
     variables_of,
 )
 from .context import Context
-from .meta import gen_meta, select_meta
+from .meta import choice_meta, gen_meta, select_meta
 from .resampling import resampled
+from .speculation import (
+    Reused,
+    Speculation,
+    is_speculative,
+    is_unopened,
+    without_opening,
+)
 from .stream import Step, countdown
 from .transcript import Transcript
 from .variables import Variables
@@ -73,6 +84,7 @@ class Interpreter:
         self.num_retries = 0
         self._hint = hint
         self._scopes: dict[str, int] = {}
+        self._speculation = Speculation(context.settings.speculate)
 
     def submit(self, expression: Expression) -> None:
         """Run an expression after all that was submitted before."""
@@ -80,6 +92,7 @@ class Interpreter:
             self.submit_step(
                 lambda node=node: self._run(node),  # type: ignore[misc]
                 variables_of(node),
+                item=node,
             )
 
     def submit_step(
@@ -87,23 +100,28 @@ class Interpreter:
         run: Callable[[], bool],
         names: Iterable[str] = (),
         skip: Callable[[BaseException], object] = lambda error: None,
+        item: object = None,
     ) -> None:
         """Run a step that sets the variables `names`; as `Step`. Raises ProgramError at the end."""
         self.stream.check_open()
         with self.stream.lock:
             for name in names:
                 self.variables.expect(name)
-        self.stream.submit(Step(run, skip))
+        self.stream.submit(Step(run, skip, item))
 
     def _run(self, node: Expression) -> bool:
         if isinstance(node, Gen):
-            return self._generate(node)
+            is_alone = not self.context.settings.speculate or not is_speculative(node)
+            return self._generate(node) if is_alone else self._speculate(node)
+        if not isinstance(node, Constant | ScopeBegin | ScopeEnd):
+            self._drop()
         if isinstance(node, Select):
             return self._select(node)
         with self.stream.lock:
             match node:
                 case Constant(text):
                     self.transcript.add_text(text)
+                    self._speculation.fill(text)
                     self.feeds.append(Feed(text))
                 case Media(segment):
                     self.transcript.add_media(segment)
@@ -150,6 +168,67 @@ class Interpreter:
             self.stream.notify()
         return self._await(replies, settle, f"in gen({node.name!r})")
 
+    def _speculate(self, node: Gen) -> bool:
+        """As `_generate`: with the text that the call before wrote already, or by a call for this
+        gen and those queued behind it."""
+        sampling = Sampling(**{**self.context.settings.sampling, **node.sampling})
+        reused = self._speculation.take(sampling) if node.backend is None else None
+        if reused is not None:
+            self._speculation.count_reused()
+            self._settle_part(node, reused, Usage(), is_reused=True)
+            return True
+        self._drop()
+        if node.backend is not None or not sampling.stop:
+            return self._generate(node)
+
+        def begin() -> None:
+            try:
+                if self.stream.error is None and self._send_planned(node, sampling):
+                    self.stream.resume()
+            except Exception as error:
+                self.stream.fail(error)
+
+        self.stream.defer(begin)
+        return False
+
+    def _send_planned(self, node: Gen, sampling: Sampling) -> bool:
+        """Send the call for a gen and those behind it, or for it alone where none can be."""
+        settings, queued = self.context.settings, self.stream.queued()
+        plan = self._speculation.plan(sampling, queued, settings.sampling)
+        if plan is None:
+            return self._generate(node)
+        backend = settings.find()
+        call = self.context.call(self.prompt(backend), plan.sampling, self._take_hint())
+        replies, lead = self._send(backend, [call]), ""
+        if is_unopened(replies[0]):
+            prompt, lead = without_opening(call.prompt)
+            replies = self._send(backend, [replace(call, prompt=prompt)])
+
+        def settle(completions: Sequence[Completion]) -> None:
+            self._speculation.keep(plan, completions[0], lead)
+            found = self._speculation.take(sampling)
+            if found is not None:
+                self._settle_part(node, found, completions[0].usage)
+            else:  # its part of the answer is of no use: a call for it alone
+                self.stream.submit_next(Step(lambda: self._generate(node), item=node))
+
+        return self._await(replies, settle, f"in gen({node.name!r})")
+
+    def _settle_part(self, node: Gen, part: Reused, usage: Usage, is_reused: bool = False) -> None:
+        output = Output(part.text, finish_reason="stop", matched=part.matched)
+        meta = gen_meta(Completion((output,), usage), is_list=False)
+        with self.stream.lock:
+            self._keep(node, Completion((output,)), {**meta, "speculated": is_reused}, False)
+            self.feeds.append(Feed(part.text, node.name))
+        self.context.totals.count(**self._speculation.taken())
+        self.stream.notify()
+
+    def _drop(self) -> None:
+        """Forget what the model wrote beyond the last gen."""
+        if self.context.settings.speculate:
+            self._speculation.drop()
+            self.context.totals.count(**self._speculation.taken())
+
     def _keep(self, node: Gen, completion: Completion, meta: dict[str, Any], is_list: bool) -> str:
         """Append the first answer, set the variables of `node`; returns what was appended."""
         first = completion.outputs[0]
@@ -181,7 +260,28 @@ class Interpreter:
             self.feeds.append(Feed(chosen.text, node.name))
             self.variables.put(node.name, chosen.text, select_meta(completions, decision))
 
-        return self._await(self._send(backend, calls), settle, f"in select({node.name!r})")
+        replies = self._send(backend, calls)
+        if is_unscored(replies[0]):
+            return self._choose(node, backend, prompt, hint)
+        return self._await(replies, settle, f"in select({node.name!r})")
+
+    def _choose(
+        self, node: Select, backend: Backend, prompt: Prompt, hint: ForkHint | None
+    ) -> bool:
+        """Let a backend that scores nothing write one of the options."""
+        call = self.context.call(
+            prompt, unscored(node.method, node.options), hint, constraint=Choices(node.options)
+        )
+
+        def settle(completions: Sequence[Completion]) -> None:
+            text = completions[0].text
+            if text not in node.options:
+                raise ProgramError(f"the answer {text!r:.60} is none of the options")
+            self.transcript.add_answer(text, ())
+            self.feeds.append(Feed(text, node.name))
+            self.variables.put(node.name, text, choice_meta(completions[0], node.options))
+
+        return self._await(self._send(backend, [call]), settle, f"in select({node.name!r})")
 
     def prompt(self, backend: Backend) -> Prompt:
         """The prompt so far. Raises UnsupportedCall for images or videos if `backend`
@@ -212,7 +312,10 @@ class Interpreter:
                 if error is None:
                     with self.stream.lock:
                         if self.stream.error is None:
-                            settle([reply.result() for reply in replies])
+                            completions = [reply.result() for reply in replies]
+                            for completion in completions:
+                                self.context.totals.add(completion.usage)
+                            settle(completions)
             except Exception as failure:
                 error = failure
             if error is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from functools import reduce
 from operator import add
@@ -10,6 +11,10 @@ from typing import Any
 from ....core.api.protocol import Completion, Usage
 from ..language.choices import Decision
 
+_OF_RUN = (
+    *("prompt_tokens", "cached_tokens", "root_tokens", "completion_tokens"),
+    *("requests", "cost"),
+)
 _OF_ANSWER = ("finish_reason", "matched", "ids", "logprobs", "log_mass", "forced")
 
 
@@ -54,6 +59,36 @@ def select_meta(completions: Sequence[Completion], decision: Decision) -> dict[s
     return found
 
 
+def choice_meta(completion: Completion, options: Sequence[str]) -> dict[str, Any]:
+    """As `select_meta`, of an option that was chosen without scores."""
+    return {
+        **_usage(completion.usage),
+        "index": options.index(completion.text),
+        "choices": list(options),
+        "scores": None,
+        "logprobs": None,
+    }
+
+
+class Totals:
+    """What the calls of a run used together; thread-safe. counters: by name."""
+
+    def __init__(self) -> None:
+        self.counters: dict[str, int | float] = dict.fromkeys(("calls", *_OF_RUN), 0)
+        self._lock = threading.Lock()
+
+    def add(self, usage: Usage) -> None:
+        """Count a call that has ended."""
+        self.count(calls=1, **{name: getattr(usage, name) for name in _OF_RUN})
+
+    def count(self, **numbers: float) -> None:
+        """Add to these counters; new ones begin at 0."""
+        with self._lock:
+            for name, number in numbers.items():
+                self.counters[name] = self.counters.get(name, 0) + number
+
+
 def _usage(usage: Usage) -> dict[str, Any]:
     names = ("prompt_tokens", "cached_tokens", "root_tokens", "completion_tokens")
-    return {name: getattr(usage, name) for name in names}
+    of_api = ("requests", "cost") if usage.requests else ()
+    return {name: getattr(usage, name) for name in (*names, *of_api)}

@@ -42,8 +42,13 @@ class Reader:
         await self._stream.wait_async(lambda: self._is_settled(name))
         return self._found(name)[0]
 
-    def get_meta_info(self, name: str) -> Any:
-        """Tokens used, reason of the end, log-probabilities: see `meta.py`. Waits as `get_var`."""
+    def get_meta_info(self, name: str | None = None) -> Any:
+        """Tokens used, reason of the end, log-probabilities: see `meta.py`. Waits as `get_var`.
+        Without a name: what the calls of the whole run used, those of forks too, once all that was
+        submitted has ended: their number, tokens, and requests and cost of APIs."""
+        if name is None:
+            self.sync()
+            return dict(self._interpreter.context.totals.counters)
         return self._fetch(name)[1]
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ....core.api.protocol import Image, InvalidCall, Text, TokenLogprob, Video
@@ -67,13 +67,15 @@ def decoded(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What can be read of an ended state. num_retries: as `Reader.num_retries`."""
+    """What can be read of an ended state. num_retries: as `Reader.num_retries`. totals: of its
+    run."""
 
     entries: tuple[Entry, ...]
     values: Mapping[str, Any]
     meta: Mapping[str, Any]
     ret_value: Any
     num_retries: int = 0
+    totals: Mapping[str, int | float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, interpreter: Interpreter) -> Saved:
@@ -85,6 +87,7 @@ class Saved:
             variables.meta,
             interpreter.ret_value,
             interpreter.num_retries,
+            interpreter.context.totals.counters,
         )
 
     @classmethod
@@ -96,6 +99,7 @@ class Saved:
             decoded(found["meta"]),
             decoded(found["ret_value"]),
             int(found["retries"]),
+            decoded(found.get("totals", {})),
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -106,6 +110,7 @@ class Saved:
             "meta": encoded(dict(self.meta), "meta"),
             "ret_value": encoded(self.ret_value, "ret_value"),
             "retries": self.num_retries,
+            "totals": encoded(dict(self.totals), "totals"),
         }
 
     def restore(self, interpreter: Interpreter) -> None:
@@ -115,6 +120,7 @@ class Saved:
         interpreter.variables.meta.update(self.meta)
         interpreter.feeds.append(Feed(interpreter.transcript.text()))
         interpreter.ret_value, interpreter.num_retries = self.ret_value, self.num_retries
+        interpreter.context.totals.count(**self.totals)
         interpreter.stream.close()
 
 

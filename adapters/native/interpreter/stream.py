@@ -17,6 +17,7 @@ from typing import TypeAlias
 from ....core.api.protocol import ProgramError
 
 Action: TypeAlias = Callable[[], object]
+LOOK_AHEAD = 0.02  # seconds
 Post: TypeAlias = Callable[[Action], object]
 
 
@@ -27,10 +28,12 @@ class Step:
     run: start it; returns whether it has ended, otherwise `Stream.resume` or `fail` is called
       once it has. What it raises ends the stream.
     skip: called with the error if it will never run.
+    item: what it runs, for those who look at the queue.
     """
 
     run: Callable[[], bool]
     skip: Callable[[BaseException], object] = lambda error: None
+    item: object = None
 
 
 class Stream:
@@ -52,6 +55,7 @@ class Stream:
         self._idle_actions: list[Action] = []
         self._failure_actions: list[Action] = []
         self._wakes: list[Action] = []
+        self._deferred: Action | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -75,6 +79,11 @@ class Stream:
             step.skip(error)
         elif is_next:
             self._drain()
+
+    def submit_next(self, step: Step) -> None:
+        """Run `step` after the running one, before those that wait."""
+        with self.lock:
+            self._steps.appendleft(step)
 
     def resume(self) -> None:
         """The running step has ended well; may be called in any thread."""
@@ -104,6 +113,31 @@ class Stream:
             step.skip(error)
         self._rest()
 
+    def queued(self) -> tuple[object, ...]:
+        """The items of the steps that wait, in order."""
+        with self.lock:
+            return tuple(step.item for step in self._steps)
+
+    def defer(self, action: Action) -> None:
+        """Call `action`, which ends the running step or fails it, once somebody waits for the
+        stream or it is closed, or soon; a program may submit more steps meanwhile."""
+        with self.lock:
+            is_awaited = bool(self._wakes or self._idle_actions or self.is_closed)
+            if not is_awaited:
+                self._deferred = action
+        if is_awaited:
+            action()
+            return
+        timer = threading.Timer(LOOK_AHEAD, self._run_deferred)
+        timer.daemon = True
+        timer.start()
+
+    def _run_deferred(self) -> None:
+        with self.lock:
+            action, self._deferred = self._deferred, None
+        if action is not None:
+            action()
+
     def on_failure(self, action: Action) -> None:
         """Call `action` if the stream fails before the running step has ended."""
         with self.lock:
@@ -117,14 +151,18 @@ class Stream:
         with self.lock:
             self.is_closed = True
         self.notify()
+        self._run_deferred()
 
     def when_idle(self, action: Action) -> None:
         """Call `action` once all submitted steps have ended (or now, if they have)."""
         with self.lock:
-            if self._is_busy:
+            is_busy = self._is_busy
+            if is_busy:
                 self._idle_actions.append(action)
-                return
-        action()
+        if is_busy:
+            self._run_deferred()
+        else:
+            action()
 
     def notify(self) -> None:
         """What readers wait for may have come true."""
@@ -141,6 +179,7 @@ class Stream:
                 if is_ready():
                     return
                 self._wakes.append(event.set)
+            self._run_deferred()
             event.wait()
 
     def wait_idle(self) -> None:
@@ -156,6 +195,7 @@ class Stream:
                 if is_ready():
                     return
                 self._wakes.append(partial(_wake, loop, event))
+            self._run_deferred()
             await event.wait()
 
     def _drain(self) -> None:

@@ -20,10 +20,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ....core.api.protocol import InvalidCall, OptionScore, Scoring
+from ....core.api.protocol import (
+    InvalidCall,
+    OptionScore,
+    Reply,
+    Sampling,
+    Scoring,
+    UnsupportedCall,
+)
 from ....core.common.suggestions import did_you_mean
 
 Scores: TypeAlias = Sequence[OptionScore]
+_AROUND = 64  # tokens for what an API writes around an option
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +121,23 @@ def find_method(name: str | Method) -> Method:
         suggestion = did_you_mean(str(name), METHODS)
         raise InvalidCall("choices_method", name, " | ".join(METHODS) + suggestion)
     return METHODS[name]
+
+
+def is_unscored(reply: Reply) -> bool:
+    """Whether a backend refused a call because it scores no options, as API models do."""
+    error = reply.error() if reply.done() else None
+    return isinstance(error, UnsupportedCall) and error.field == "options"
+
+
+def unscored(method: str | Method, options: Sequence[str]) -> Sampling:
+    """How such a backend is to write one of the options: greedily. Raises UnsupportedCall for a
+    method that cannot do without scores."""
+    found = find_method(method)
+    if found.needs_unconditional or found.scoring != "tokens":
+        allowed = "token_length_normalized, which an API model replaces by writing an option"
+        raise UnsupportedCall("choices_method", found.name, allowed)
+    longest = max(len(option.encode()) for option in options)
+    return Sampling(max_tokens=longest + _AROUND, temperature=0)
 
 
 def mean_logprob(score: OptionScore) -> float:

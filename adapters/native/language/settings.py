@@ -31,6 +31,8 @@ class Settings:
     stream: the run goes on in the background and delivers text as it comes.
     scored_from: as in `Call`, for every `gen` that does not set it itself.
     namespace, priority, deadline: as in `Call`, for every call of the run.
+    speculate: one call for several gens: it goes on past its stop, by so many tokens at most; True:
+      by as many as the gens behind it may have.
     """
 
     backend: Backend | str | None = None
@@ -42,6 +44,7 @@ class Settings:
     namespace: str = ""
     priority: int = 0
     deadline: float | None = None
+    speculate: int | bool = False
 
     def __post_init__(self) -> None:
         checked_backend(self.backend)
@@ -49,6 +52,9 @@ class Settings:
         for name in ("hints", "stream"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidCall(name, getattr(self, name), "True or False")
+        if type(self.speculate) is not bool and not _is_limit(self.speculate):
+            allowed = "True, False, or a number of tokens >= 1"
+            raise InvalidCall("speculate", self.speculate, allowed)
         is_mapping = isinstance(self.backends, Mapping)
         if not (is_mapping and all(hasattr(it, "submit") for it in self.backends.values())):
             raise InvalidCall("backends", self.backends, "a mapping of names to backends")
@@ -78,6 +84,10 @@ class Settings:
         except InvalidModel as error:
             allowed = f"a name in backends= ({sorted(self.backends)}), or a model: {error}"
             raise InvalidCall("backend", name, allowed) from error
+
+
+def _is_limit(value: object) -> bool:
+    return type(value) is int and value >= 1
 
 
 def checked_backend(backend: Backend | str | None) -> Backend | str | None:
