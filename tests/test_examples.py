@@ -121,3 +121,15 @@ def test_the_lines_of_an_answer_are_parsed_into_the_types_of_their_fields() -> N
     for wrong in ("Related: perhaps", "Grade: A"):
         with pytest.raises(dspy.utils.exceptions.AdapterParseError):
             lines.parse(RELATION, wrong)
+
+
+def test_records_are_filled_in_by_fewer_calls_of_an_api_model(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from forkroot.examples.record_api import main
+
+    main([])
+    out = capsys.readouterr().out
+    assert "Anna, 31, pilot, Lyon, Frost" in out
+    calls = [int(num) for num in re.findall(r"(?:apart|together) +│ +(\d+)", out)]
+    assert calls == [15, 3]

@@ -120,7 +120,7 @@ class Speculation:
             return None
         ends = {stop: self._text.find(stop) for stop in sampling.stop if stop in self._text}
         matched = min(ends, key=lambda stop: (ends[stop], -len(stop)), default=None)
-        if matched is None and (self._is_cut or self._num_gens):
+        if matched is None and not self._ends(sampling):
             return None
         end = len(self._text) if matched is None else ends[matched]
         num_tokens = end * self._tokens_per_character
@@ -151,6 +151,13 @@ class Speculation:
         }
         self._num_reused, self._saved = 0, 0.0
         return found
+
+    def _ends(self, sampling: Sampling) -> bool:
+        """Whether the end of the call is that of a gen, too: it was not cut, and whatever ended it
+        begins with a stop of the gen, or is the model's own end."""
+        closing = () if self._sampling is None else self._sampling.stop
+        is_stop = not closing or closing[0].startswith(sampling.stop)
+        return not self._is_cut and (is_stop or not self._num_gens)
 
     def _use(self, num: int) -> None:
         num_tokens = num * self._tokens_per_character

@@ -92,6 +92,17 @@ def test_meta_information_says_what_was_saved_and_wasted() -> None:
     assert "reused" not in plain
 
 
+def test_a_model_that_ends_early_has_written_the_fields_before() -> None:
+    def script(call: Call) -> Completion:
+        prompt = prompt_text(call.prompt)
+        return writer('x{"name": "Ada"}' if prompt.endswith('"name": "') else CARD)(call)
+
+    backend = ScriptedBackend(script)
+    state = function(card).run(backend=backend, temperature=0, speculate=True)
+    assert (state["name"], state["age"], state["city"]) == ("Ada", "36", "London")
+    assert len(backend.calls) == 2
+
+
 def test_a_limit_bounds_the_overrun() -> None:
     state, backend = run(card, speculate=2)
     assert backend.calls[0].sampling.max_tokens == 8 + 2
@@ -156,7 +167,7 @@ def test_gens_that_differ_in_more_than_stop_and_limit_have_calls_of_their_own() 
         program.run(
             backend=backend, backends={"other": backend}, temperature=0, speculate=True, **settings
         )
-        assert [call.sampling.stop for call in backend.calls][0] == ('"',)
+        assert backend.calls[0].sampling.stop == ('"',)
         assert len(backend.calls) == 2
 
 

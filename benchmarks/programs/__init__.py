@@ -1,0 +1,1 @@
+"""What is known of programs before they run, and what that saves."""
