@@ -4,6 +4,7 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import permutations
 from typing import NamedTuple
 
@@ -14,19 +15,20 @@ from .scene import MOST, WORDS, held_out_colour, held_out_shape, is_held_out
 
 WORDINGS: dict[str, list[str]] = table_of(__file__)
 # How many questions of each kind about sides a lesson picks from.
-SIDES = {"across": 2, "down": 6, "half": 1, "end": 1, "end_colour": 1}
+SIDES = {"across": 2, "down": 5, "half": 1, "end": 2, "end_colour": 1}
 CLEARLY = 0.12  # how far apart two things are where a question asks for a side
 
 
 class Asked(NamedTuple):
-    """A question, its answer, and all answers that a question of its kind may have. held_out: the
-    one that no training picture has, because it would make a held-out pair."""
+    """A question, its answer, and all answers that a question of its kind may have. held_out:
+    answers that no training picture has: the right one but for a colour or a shape that would make
+    a held-out pair."""
 
     kind: str
     question: str
     answer: str
     options: tuple[str, ...]
-    held_out: str = ""
+    held_out: tuple[str, ...] = ()
 
 
 def _asked(
@@ -65,11 +67,12 @@ def colours(rng: random.Random, scene: Scene) -> Iterator[Asked]:
 
 
 def _of_colour(asked: Asked, thing: Thing) -> Asked:
-    return asked._replace(held_out=held_out_colour(thing.what))
+    return asked._replace(held_out=(held_out_colour(thing.what),))
 
 
 def _of_shape(asked: Asked, thing: Thing) -> Asked:
-    return asked._replace(held_out=held_out_shape(thing.colour))
+    shape = held_out_shape(thing.colour)
+    return asked._replace(held_out=(shape,) if shape else ())
 
 
 def forms(rng: random.Random, scene: Scene) -> Iterator[Asked]:
@@ -155,7 +158,18 @@ def description(scene: Scene) -> str:
 
 
 def descriptions(rng: random.Random, scene: Scene) -> Iterator[Asked]:
-    yield _asked(rng, "describe", (), description(scene))
+    asked = _asked(rng, "describe", (), description(scene))
+    yield asked._replace(held_out=tuple(map(description, almost(scene))))
+
+
+def almost(scene: Scene) -> Iterator[Scene]:
+    """The scene with one thing changed in colour or shape to a pair that is held out."""
+    for i, thing in enumerate(scene.things):
+        others = [replace(thing, colour=held_out_colour(thing.what))]
+        if not thing.is_text and (shape := held_out_shape(thing.colour)):
+            others.append(replace(thing, what=shape))
+        for other in others:
+            yield replace(scene, things=(*scene.things[:i], other, *scene.things[i + 1 :]))
 
 
 def record(scene: Scene) -> dict[str, str | int]:
@@ -174,8 +188,12 @@ def records(rng: random.Random, scene: Scene) -> Iterator[Asked]:
     """Some fields of the scene as JSON."""
     fields = record(scene)
     keys = rng.sample(sorted(fields), rng.randint(1, len(fields)))
-    answer = json.dumps({key: fields[key] for key in keys})
-    yield Asked("json", f"Fields: {', '.join(keys)}\nJSON:", answer, ())
+    answer, *others = (
+        json.dumps({key: found[key] for key in keys})
+        for found in (fields, *map(record, almost(scene)))
+    )
+    held_out = tuple(other for other in others if other != answer)
+    yield Asked("json", f"Fields: {', '.join(keys)}\nJSON:", answer, (), held_out)
 
 
 FAMILIES: dict[str, Callable[[random.Random, Scene], Iterator[Asked]]] = {
@@ -206,10 +224,11 @@ def lesson(rng: random.Random, scene: Scene, most: int) -> list[Asked]:
     for asked in found.pop("side"):
         by_kind[asked.kind].append(asked)
     about_sides = [it for kind, some in by_kind.items() for it in some_of(rng, some, SIDES[kind])]
-    every = [asked for some in found.values() for asked in some_of(rng, some, 2)]
+    sizes = {"colour": 4}
+    every = [it for name, some in found.items() for it in some_of(rng, some, sizes.get(name, 2))]
     whole = next(counts(rng, scene))  # hard to learn: asked in every lesson
     others = [asked for asked in every if asked.question != whole.question]
-    chosen = [whole, *some_of(rng, about_sides, most * 3 // 5)]
+    chosen = [whole, *some_of(rng, about_sides, most // 2)]
     chosen += some_of(rng, others, most - len(chosen))
     rng.shuffle(chosen)
     return [

@@ -30,11 +30,11 @@ _Longs = npt.NDArray[np.int64]
 
 class Row(NamedTuple):
     """A prompt, and what may follow it: texts with their weights as targets. held_out: for each of
-    these, an answer in the place of its first text with a weight that training never has."""
+    these, answers in the place of its first text with a weight that training never has."""
 
     prompt: str
     blocks: list[list[tuple[str, float]]]
-    held_out: list[str]
+    held_out: list[list[str]]
 
 
 class Batch(NamedTuple):
@@ -77,13 +77,13 @@ def row_of(rng: random.Random, asked: list[Asked]) -> Row:
         ask, reply = rng.choice(
             (("Question: ", "Answer:"), ("Question: ", "Answer:"), ("Q: ", "A:"))
         )
-        never = [f" {it.held_out}" if it.held_out else "" for it in asked]
+        never = [[f" {text}" for text in it.held_out] for it in asked]
         return Row(prompt, [plain(it, ask, reply) for it in asked], never)
     system = f"{TURN}system\n{SYSTEM}{END_TURN}\n" if rng.random() < 0.25 else ""
     begun, after = f"{BOS}{system}{TURN}user\n", f"{END_TURN}\n{TURN}assistant\n"
     prompt = f"{begun}{IMAGE}" + rng.choice(("", "", "\n"))
     blocks = [[(it.question + after, 0.0), *answer(it.answer, END_TURN)] for it in asked]
-    return Row(prompt, blocks, [it.held_out for it in asked])
+    return Row(prompt, blocks, [list(it.held_out) for it in asked])
 
 
 def plain(it: Asked, ask: str, reply: str) -> list[tuple[str, float]]:
@@ -113,7 +113,7 @@ def encoded(
         asked = sum(len(ids) for ids, weight in pieces if weight)
         if len(tokens) + length > ROW_LEN or len(targets) + asked > NUM_TARGETS:
             continue
-        position, never = start, unasked(pieces, _ids(tokenizer, held_out))
+        position, never = start, unasked(pieces, [_ids(tokenizer, text) for text in held_out])
         for ids, weight in pieces:
             for i in ids:
                 if weight:  # the first token of a block follows the prompt's last
@@ -131,14 +131,17 @@ def encoded(
     return (*longs, np.array(weights, np.float32), np.array(avoided, np.int64))  # type: ignore[return-value]
 
 
-def unasked(pieces: list[tuple[list[int], float]], held_out: list[int]) -> Iterator[int]:
-    """For each target of a block: the token of a held-out answer where it first differs from the
-    right one, and zeros before that."""
+def unasked(pieces: list[tuple[list[int], float]], held_out: list[list[int]]) -> Iterator[int]:
+    """For each token of the right answer: that of a held-out answer which first differs there, or
+    zero."""
     right = next((ids for ids, weight in pieces if weight), [])
-    for i, never in zip(right, held_out, strict=False):
-        yield never if i != never else 0
-        if i != never:
-            return
+    found = [0] * len(right)
+    for other in held_out:
+        pairs = enumerate(zip(right, other, strict=False))
+        for i, never in ((i, b) for i, (a, b) in pairs if a != b):
+            found[i] = never
+            break
+    return iter(found)
 
 
 def _ids(tokenizer: Tokenizer, text: str) -> list[int]:

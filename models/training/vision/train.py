@@ -53,9 +53,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--decay", type=int, default=3_000, help="steps of falling rate, at the end"
     )
-    parser.add_argument(
-        "--rows", type=int, default=16, help="pictures asked about in a step"
-    )
+    parser.add_argument("--rows", type=int, default=16, help="pictures asked about in a step")
     parser.add_argument("--shown", type=int, default=16, help="pictures that are only looked at")
     parser.add_argument(
         "--text-every", type=int, default=1, help="steps from one with text rows to the next"
@@ -69,8 +67,8 @@ def arguments() -> argparse.Namespace:
     args = parser.parse_args()
     if args.start and args.start.resolve() == args.folder.resolve():
         parser.error(f"--from {args.start} is --folder too: learn on in another folder")
-    if args.start and args.patches:
-        parser.error(f"--patches {args.patches}: eyes that learn on take questions from step 0")
+    if args.start:
+        args.patches = 0
     return args
 
 
@@ -160,8 +158,8 @@ class Run:
 
 @torch.no_grad()
 def probe(run: Run, count: int = 64) -> dict[str, float]:
-    """The share of held-out questions of each subject with a bar whose answer the network would give, each
-    token after the right ones before it."""
+    """Of each subject with a bar, the share of held-out questions whose answer the network would
+    give, each token after the right ones before it."""
     return {
         subject.title: round(_share(run, exams_of(subject, count, 99)), 2)
         for subject in SUBJECTS
