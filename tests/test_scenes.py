@@ -21,6 +21,7 @@ from forkroot.models.training.vision.rows import (
     encoded,
     row_of,
     seen,
+    unasked,
 )
 
 ROOT = Path(__file__).parents[1]
@@ -154,7 +155,7 @@ def test_a_row_shows_each_question_to_itself_alone() -> None:
     for _ in range(20):
         scene = scene_of(rng, "shapes", held_out=False)
         row = row_of(rng, lesson(rng, scene, 7))
-        tokens, positions, blocks, picked, targets, weights = encoded(tokenizer, row)
+        tokens, positions, blocks, picked, targets, weights, _ = encoded(tokenizer, row)
         assert (tokens == IMAGE_ID).sum() == NUM_PATCHES and (blocks[tokens == IMAGE_ID] == 0).all()
         starts = [position for position, block in zip(positions, blocks, strict=True) if block == 0]
         assert starts == list(range(len(starts)))
@@ -173,10 +174,45 @@ def test_the_patches_say_what_is_drawn_there() -> None:
     scene = Scene(
         (Thing("ring", "blue", 0.25, 0.25, 0.2), Thing("7", "pink", 0.75, 0.7, 0.2)), (), 1
     )
-    colours, shapes = (it.reshape(8, 8) for it in seen(scene))
+    colours, shapes, places = (it.reshape(8, 8, -1).squeeze() for it in seen(scene))
     assert colours[6, 1] == shapes[6, 1] == 0  # nothing there
     assert colours[2, 0] == 1 + list(COLOURS).index("blue") and SEEN[shapes[2, 0]] == "ring"
     assert {SEEN[i] for i in shapes[:, 4:].ravel()} == {"", "7"}
+    assert places[2, 0].tolist() == [-0.5, -0.5] and places[6, 1].tolist() == [0, 0]
+
+
+def test_a_lesson_names_the_answer_that_would_make_a_held_out_pair() -> None:
+    asked = [it for scene in some(False) for it in lesson(random.Random(6), scene, 12)]
+    kinds = {it.kind for it in asked if it.held_out}
+    assert kinds == {"colour", "shape", "end", "end_colour", "describe", "json"}
+    assert all(it.answer not in it.held_out for it in asked)
+    for it in asked:
+        if it.kind == "colour" and it.question.split()[-1].strip("?") in SHAPES:
+            assert is_held_out(it.question.split()[-1].strip("?"), it.held_out[0])
+
+
+def test_half_of_a_lesson_is_about_sides() -> None:
+    rng = random.Random(7)
+    scenes = [scene_of(rng, "two", held_out=False) for _ in range(60)]
+    kinds = [it.kind for scene in scenes for it in lesson(rng, scene, 12)]
+    share = sum(kind in ("across", "down", "half", "end", "end_colour") for kind in kinds)
+    assert 0.4 < share / len(kinds) < 0.7
+
+
+@pytest.mark.parametrize(
+    ("answer", "held_out", "expected"),
+    [
+        ([5, 6], [[7]], [7, 0]),
+        ([5, 6], [[5, 8]], [0, 8]),
+        ([5, 6], [[7, 6], [5, 8]], [7, 8]),
+        ([5, 6], [[5, 6, 9]], [0, 0]),
+        ([5, 6], [], [0, 0]),
+    ],
+)
+def test_the_first_other_token_of_a_held_out_answer_is_no_choice(
+    answer: list[int], held_out: list[list[int]], expected: list[int]
+) -> None:
+    assert list(unasked([([1, 2], 0.0), (answer, 1.0), ([3], 0.2)], held_out)) == expected
 
 
 def test_the_pictures_of_the_examples_are_those_of_the_script(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Training only: whole rows, no cache. Serving uses the checkpoint that `save_chec
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -54,6 +55,8 @@ class Layer(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.shape = shape
+        # A product with the matrix of a name; another one may stand in its place.
+        self.product: Callable[[Tensor, str], Tensor] = self._product
         d, dim = shape.hidden_size, shape.head_dim
         q_dim, kv_dim = shape.num_attention_heads * dim, shape.num_key_value_heads * dim
         self.input_layernorm = nn.Parameter(torch.ones(d))
@@ -70,17 +73,19 @@ class Layer(nn.Module):
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None = None) -> Tensor:
         x = x + self._attend(self._norm(x, self.input_layernorm), cos, sin, mask)
         h = self._norm(x, self.post_attention_layernorm)
-        return x + F.linear(
-            F.silu(F.linear(h, self.gate_proj)) * F.linear(h, self.up_proj), self.down_proj
-        )
+        gated = F.silu(self.product(h, "gate_proj")) * self.product(h, "up_proj")
+        return x + self.product(gated, "down_proj")
+
+    def _product(self, x: Tensor, name: str) -> Tensor:
+        return F.linear(x, self.get_parameter(name))
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x, weight.shape, weight, self.shape.rms_norm_eps)
 
     def _attend(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None) -> Tensor:
         q, k, v = (
-            F.linear(x, w).unflatten(-1, (-1, self.shape.head_dim))
-            for w in (self.q_proj, self.k_proj, self.v_proj)
+            self.product(x, name).unflatten(-1, (-1, self.shape.head_dim))
+            for name in ("q_proj", "k_proj", "v_proj")
         )
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         groups = self.shape.num_attention_heads // self.shape.num_key_value_heads
@@ -90,7 +95,7 @@ class Layer(nn.Module):
             out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:  # on CPUs, the fused attention takes three times as long with a mask
             out = (q * self.shape.head_dim**-0.5 @ k.mT + mask).softmax(-1) @ v
-        return F.linear(out.transpose(1, 2).flatten(2), self.o_proj)
+        return self.product(out.transpose(1, 2).flatten(2), "o_proj")
 
 
 class Network(nn.Module):

@@ -2,26 +2,33 @@
 
 import json
 import random
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import permutations
 from typing import NamedTuple
 
 from ..world.data import table_of
 from ..world.document import LETTERS
 from .drawing import COLOURS, SHAPES, Scene, Thing
-from .scene import MOST, WORDS, is_held_out
+from .scene import MOST, WORDS, held_out_colour, held_out_shape, is_held_out
 
 WORDINGS: dict[str, list[str]] = table_of(__file__)
+# How many questions of each kind about sides a lesson picks from.
+SIDES = {"across": 2, "down": 5, "half": 1, "end": 2, "end_colour": 1}
 CLEARLY = 0.12  # how far apart two things are where a question asks for a side
 
 
 class Asked(NamedTuple):
-    """A question, its answer, and all answers that a question of its kind may have."""
+    """A question, its answer, and all answers that a question of its kind may have. held_out:
+    answers that no training picture has: the right one but for a colour or a shape that would make
+    a held-out pair."""
 
     kind: str
     question: str
     answer: str
     options: tuple[str, ...]
+    held_out: tuple[str, ...] = ()
 
 
 def _asked(
@@ -52,18 +59,28 @@ def named(scene: Scene) -> Iterator[tuple[Thing, str]]:
 def colours(rng: random.Random, scene: Scene) -> Iterator[Asked]:
     for thing, name in named(scene):
         if name == thing.what:
-            yield _asked(rng, "colour", tuple(COLOURS), thing.colour, name)
+            yield _of_colour(_asked(rng, "colour", tuple(COLOURS), thing.colour, name), thing)
     for thing in scene.things:
         if thing.is_text:
             name = "digit" if thing.what.isdigit() else "word"
-            yield _asked(rng, "colour", tuple(COLOURS), thing.colour, name)
+            yield _of_colour(_asked(rng, "colour", tuple(COLOURS), thing.colour, name), thing)
+
+
+def _of_colour(asked: Asked, thing: Thing) -> Asked:
+    return asked._replace(held_out=(held_out_colour(thing.what),))
+
+
+def _of_shape(asked: Asked, thing: Thing) -> Asked:
+    shape = held_out_shape(thing.colour)
+    return asked._replace(held_out=(shape,) if shape else ())
 
 
 def forms(rng: random.Random, scene: Scene) -> Iterator[Asked]:
     used = [thing.colour for thing in scene.things]
     for thing in shapes_of(scene):
         if used.count(thing.colour) == 1:
-            yield _asked(rng, "shape", tuple(SHAPES), thing.what, thing.colour)
+            asked = _asked(rng, "shape", tuple(SHAPES), thing.what, thing.colour)
+            yield _of_shape(asked, thing)
 
 
 def sides(rng: random.Random, scene: Scene) -> Iterator[Asked]:
@@ -88,8 +105,9 @@ def _ends(rng: random.Random, a: Thing, b: Thing) -> Iterator[Asked]:
         if abs(gap) > CLEARLY:
             first, last = (a, b) if gap > 0 else (b, a)
             for end, thing in ((low, first), (high, last)):
-                yield _asked(rng, "end", tuple(SHAPES), thing.what, end)
-                yield _asked(rng, "end_colour", tuple(COLOURS), thing.colour, end)
+                yield _of_shape(_asked(rng, "end", tuple(SHAPES), thing.what, end), thing)
+                asked = _asked(rng, "end_colour", tuple(COLOURS), thing.colour, end)
+                yield _of_colour(asked, thing)
 
 
 def counts(rng: random.Random, scene: Scene) -> Iterator[Asked]:
@@ -140,7 +158,18 @@ def description(scene: Scene) -> str:
 
 
 def descriptions(rng: random.Random, scene: Scene) -> Iterator[Asked]:
-    yield _asked(rng, "describe", (), description(scene))
+    asked = _asked(rng, "describe", (), description(scene))
+    yield asked._replace(held_out=tuple(map(description, almost(scene))))
+
+
+def almost(scene: Scene) -> Iterator[Scene]:
+    """The scene with one thing changed in colour or shape to a pair that is held out."""
+    for i, thing in enumerate(scene.things):
+        others = [replace(thing, colour=held_out_colour(thing.what))]
+        if not thing.is_text and (shape := held_out_shape(thing.colour)):
+            others.append(replace(thing, what=shape))
+        for other in others:
+            yield replace(scene, things=(*scene.things[:i], other, *scene.things[i + 1 :]))
 
 
 def record(scene: Scene) -> dict[str, str | int]:
@@ -159,8 +188,12 @@ def records(rng: random.Random, scene: Scene) -> Iterator[Asked]:
     """Some fields of the scene as JSON."""
     fields = record(scene)
     keys = rng.sample(sorted(fields), rng.randint(1, len(fields)))
-    answer = json.dumps({key: fields[key] for key in keys})
-    yield Asked("json", f"Fields: {', '.join(keys)}\nJSON:", answer, ())
+    answer, *others = (
+        json.dumps({key: found[key] for key in keys})
+        for found in (fields, *map(record, almost(scene)))
+    )
+    held_out = tuple(other for other in others if other != answer)
+    yield Asked("json", f"Fields: {', '.join(keys)}\nJSON:", answer, (), held_out)
 
 
 FAMILIES: dict[str, Callable[[random.Random, Scene], Iterator[Asked]]] = {
@@ -179,13 +212,24 @@ def as_choice(rng: random.Random, asked: Asked) -> Asked:
     return Asked("choice", asked.question + lines, answer, ())
 
 
+def some_of(rng: random.Random, every: list[Asked], most: int) -> list[Asked]:
+    return rng.sample(every, min(most, len(every)))
+
+
 def lesson(rng: random.Random, scene: Scene, most: int) -> list[Asked]:
-    """Up to `most` different questions about a scene, of many families."""
-    found = [list(family(rng, scene)) for family in FAMILIES.values()]
-    every = [asked for some in found for asked in rng.sample(some, min(2, len(some)))]
-    whole = next(counts(rng, scene))  # the hardest to learn: asked in every lesson
+    """Up to `most` different questions about a scene, of many families; half are about sides where
+    there are so many."""
+    found = {name: list(family(rng, scene)) for name, family in FAMILIES.items()}
+    by_kind = defaultdict[str, list[Asked]](list)
+    for asked in found.pop("side"):
+        by_kind[asked.kind].append(asked)
+    about_sides = [it for kind, some in by_kind.items() for it in some_of(rng, some, SIDES[kind])]
+    sizes = {"colour": 4}
+    every = [it for name, some in found.items() for it in some_of(rng, some, sizes.get(name, 2))]
+    whole = next(counts(rng, scene))  # hard to learn: asked in every lesson
     others = [asked for asked in every if asked.question != whole.question]
-    chosen = [whole, *rng.sample(others, min(most - 1, len(others)))]
+    chosen = [whole, *some_of(rng, about_sides, most // 2)]
+    chosen += some_of(rng, others, most - len(chosen))
     rng.shuffle(chosen)
     return [
         as_choice(rng, asked) if asked.options and rng.random() < 0.12 else asked

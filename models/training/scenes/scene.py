@@ -19,6 +19,16 @@ def is_held_out(what: str, colour: str) -> bool:
     return (3 * WHATS.index(what) + tuple(COLOURS).index(colour)) % len(COLOURS) == 0
 
 
+def held_out_colour(what: str) -> str:
+    """The colour in which training never has this."""
+    return next(colour for colour in COLOURS if is_held_out(what, colour))
+
+
+def held_out_shape(colour: str) -> str:
+    """The shape that training never has in this colour, or nothing."""
+    return next((shape for shape in SHAPES if is_held_out(shape, colour)), "")
+
+
 def scene_of(rng: random.Random, kind: str, held_out: bool) -> Scene:
     """A scene of a kind: "shapes" (one to five), "two" (shapes, as questions about sides like
     them), "digit" or "word" (each with up to two shapes).

@@ -6,7 +6,6 @@ exactly the expected ones. The result is EVAL.md beside the weights.
 
 import argparse
 import itertools
-import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +27,7 @@ from ..scenes.drawing import draw
 from ..scenes.scene import WORDS
 from ..tasks.world import documents
 from ..tokenizer import IMAGE
+from ..train import runs_of
 from ..world.data import table_of
 from .exams import SUBJECTS, Exam, Subject, exams_of
 from .network import normalised
@@ -121,15 +121,16 @@ def report(
     rows: list[Row], seed: int, folder: Path, num_parameters: int, texts: tuple[float, float]
 ) -> str:
     """The whole of EVAL.md."""
-    run = json.loads((folder / "training.json").read_text())
+    runs = runs_of(folder)
     data = table_of(__file__)
     text: str = data["template"]
     return text.format(
-        news=data["news"].strip(),
+        news=data["news"].strip().format(run=runs[-1]),
         table="\n".join(row.line for row in rows),
         examples="\n".join(row.example for row in rows),
         seed=seed,
-        run=run,
+        first=runs[0],
+        run=runs[-1],
         size=SIZE,
         num_words=len(WORDS),
         num_texts=NUM_TEXTS,

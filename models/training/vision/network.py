@@ -1,19 +1,21 @@
 """The eyes, a CLIP tower and LLaVA's projector, before the text model, which stays as it is."""
 
 from collections.abc import Callable, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load
 from torch import Tensor, nn
-from torch.func import functional_call
 from transformers import CLIPVisionConfig, CLIPVisionModel
 
 from ..batches import Batch as TextBatch
 from ..network import Network, Shape, llama_name, load_weights, rope
 from ..scenes.drawing import COLOURS
+from ..scenes.scene import WHATS, is_held_out
 from .rows import IMAGE_ID, PATCH, SEEN, SIDE, SIZE
 
 _Read: TypeAlias = Callable[[Mapping[str, Tensor], Tensor], Tensor]
@@ -56,6 +58,7 @@ class Eyes(nn.Module):
         )
         # What each patch shows: learned beside the answers, and not kept.
         self.colour, self.shape = nn.Linear(width, len(COLOURS) + 1), nn.Linear(width, len(SEEN))
+        self.place = nn.Linear(text_width, 2)
         with torch.no_grad():
             place = self.tower.get_parameter("embeddings.position_embedding.weight")
             place.copy_(0.5 * waves(width))
@@ -90,14 +93,11 @@ class Changes(nn.Module):
                     self.register_parameter(f"{i}_{name}_a", nn.Parameter(a))
                     self.register_parameter(f"{i}_{name}_b", nn.Parameter(b))
 
-    def changed(self, i: int, layer: nn.Module) -> dict[str, Tensor]:
-        """The matrices of layer i with what is added to them."""
-        both = {name: (f"{i}_{name}_b", f"{i}_{name}_a") for name, _ in layer.named_parameters()}
-        return {
-            name: layer.get_parameter(name) + self.get_parameter(b) @ self.get_parameter(a)
-            for name, (b, a) in both.items()
-            if layer.get_parameter(name).ndim == 2
-        }
+    def product(self, layer: nn.Module, i: int, x: Tensor, name: str) -> Tensor:
+        """x times a matrix of layer i with what is added to it. The thin ones are applied apart, so
+        that no gradient of the whole matrix is computed."""
+        a, b = (self.get_parameter(f"{i}_{name}_{end}") for end in "ab")
+        return F.linear(x, layer.get_parameter(name)) + F.linear(F.linear(x, a), b)
 
 
 class Seeing(nn.Module):
@@ -109,16 +109,19 @@ class Seeing(nn.Module):
         load_weights(self.text, text)
         self.text.requires_grad_(False)
         self.changes = Changes(self.text)
+        for i, layer in enumerate(self.text.layers):
+            layer.product = partial(self.changes.product, layer, i)  # type: ignore[assignment]
         self.eyes = Eyes(self.text.shape.hidden_size)
 
     def losses(self, batch: Mapping[str, Tensor], read: _Read, rows: int) -> tuple[Tensor, Tensor]:
         """The mean loss of the patches, and that of the answers of the first `rows` pictures (zero
         if none). read: `logits`, maybe compiled."""
         seen, features = self.eyes(batch["pictures"])
-        heads = {"colours": self.eyes.colour, "shapes": self.eyes.shape}
-        patches = sum(
-            (_patch_loss(head(seen), batch[name]) for name, head in heads.items()), torch.zeros(())
-        )
+        colours, shapes = batch["colours"].flatten(), batch["shapes"].flatten()
+        never = _never_seen()
+        patches = _patch_loss(self.eyes.colour(seen), colours, never.T[shapes])
+        patches = patches + _patch_loss(self.eyes.shape(seen), shapes, never[colours])
+        patches = patches + _place_loss(self.eyes.place(features), batch["places"], colours)
         if not rows:
             return patches, torch.zeros(())
         asked = {name: it[:rows] for name, it in batch.items()}
@@ -144,8 +147,8 @@ class Seeing(nn.Module):
         """Final hidden states of embeddings x."""
         text = self.text
         cos, sin = rope(positions, text.shape, x.dtype)
-        for i, layer in enumerate(text.layers):
-            x = functional_call(layer, self.changes.changed(i, layer), (x, cos, sin, mask))
+        for layer in text.layers:
+            x = layer(x, cos, sin, mask)
         return F.rms_norm(x, text.norm.shape, text.norm, text.shape.rms_norm_eps)
 
     def text_loss(self, batch: TextBatch) -> Tensor:
@@ -159,31 +162,68 @@ class Seeing(nn.Module):
 
 def _answer_loss(batch: Mapping[str, Tensor], logits: Tensor) -> Tensor:
     targets, weights = batch["targets"].flatten(), batch["weights"].flatten()
-    loss = F.cross_entropy(logits.float().flatten(0, 1), targets, reduction="none")
+    never = batch["unasked"].flatten()[:, None]
+    full = logits.float().flatten(0, 1).scatter_add(1, never, torch.full(never.shape, -1e4))
+    loss = F.cross_entropy(full, targets, reduction="none")
     return (loss * weights).sum() / weights.sum()
 
 
-def _patch_loss(logits: Tensor, wanted: Tensor) -> Tensor:
-    """The mean loss, where patches that show nothing count for a tenth."""
-    wanted = wanted.flatten()
-    loss = F.cross_entropy(logits.float().flatten(0, 1), wanted, reduction="none")
+@cache
+def _never_seen() -> Tensor:
+    """[1 + colours, SEEN]: which pairs are held out."""
+    known = [it in WHATS for it in SEEN]  # letters are seen in all colours: of words
+    rows = [
+        [is_known and is_held_out(it, colour) for it, is_known in zip(SEEN, known, strict=True)]
+        for colour in COLOURS
+    ]
+    return torch.tensor([[False] * len(SEEN), *rows])
+
+
+def _place_loss(guessed: Tensor, places: Tensor, colours: Tensor) -> Tensor:
+    """The mean squared error where there is something."""
+    weights = (colours > 0).float()[:, None]
+    squares = (guessed.float().flatten(0, 1) - places.flatten(0, 1)) ** 2
+    return (squares * weights).sum() / weights.sum().clamp(min=1)
+
+
+def _patch_loss(logits: Tensor, wanted: Tensor, never: Tensor) -> Tensor:
+    """The mean loss, where patches that show nothing count for a tenth. never: classes [patches,
+    classes] that are no choice."""
+    full = logits.float().flatten(0, 1).masked_fill(never, -1e4)
+    loss = F.cross_entropy(full, wanted, reduction="none")
     weights = (wanted > 0) * 0.9 + 0.1
     return (loss * weights).sum() / weights.sum()
 
 
-def llava_tensors(network: Seeing, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The trained weights by the names of LLaVA's checkpoints, in bfloat16. A thin pair whose
-    product is added to a text matrix bears its name with `.a` and `.b` behind it."""
-    named = dict[str, Tensor]()
-    for name, own in network.named_parameters():
-        weight = weights.get(name, own)
+def llava_names(network: Seeing) -> dict[str, str]:
+    """The names in LLaVA's checkpoints of the weights that are kept. A thin pair whose product is
+    added to a text matrix bears its name with `.a` and `.b` behind it."""
+    named = dict[str, str]()
+    for name, _ in network.named_parameters():
         match name.split(".")[:2]:
             case ["eyes", "tower"]:
-                named[f"vision_tower.vision_model.{name.removeprefix('eyes.tower.')}"] = weight
+                named[name] = f"vision_tower.vision_model.{name.removeprefix('eyes.tower.')}"
             case ["eyes", "linear_1" | "linear_2"]:
-                named[f"multi_modal_projector.{name.removeprefix('eyes.')}"] = weight
+                named[name] = f"multi_modal_projector.{name.removeprefix('eyes.')}"
             case ["changes", change]:
                 layer, matrix = change[:-2].split("_", 1)
                 full = llama_name(f"layers.{layer}.{matrix}")
-                named[f"language_model.{full}.{change[-1]}"] = weight
-    return {name: it.detach().to("cpu", torch.bfloat16).contiguous() for name, it in named.items()}
+                named[name] = f"language_model.{full}.{change[-1]}"
+    return named
+
+
+def llava_tensors(network: Seeing, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The trained weights, or where these lack them the network's, in bfloat16 by `llava_names`."""
+    own = dict(network.named_parameters())
+    return {
+        kept: weights.get(name, own[name]).detach().to("cpu", torch.bfloat16).contiguous()
+        for name, kept in llava_names(network).items()
+    }
+
+
+@torch.no_grad()
+def load_eyes(network: Seeing, folder: Path) -> None:
+    """Set the weights to those that were kept in a folder."""
+    tensors, own = load((folder / "vision.safetensors").read_bytes()), network.get_parameter
+    for name, kept in llava_names(network).items():
+        own(name).copy_(tensors[kept])

@@ -4,6 +4,10 @@ At first the tower learns what each patch shows; then the answers to questions, 
 the text model. Of that, thin changes to the matrices are learned, with texts beside the pictures so
 that nothing is forgotten; its own weights are frozen. A run can be stopped at any time and resumed
 from its state file, also with another `--steps`.
+
+With `--from FOLDER` the eyes of a finished checkpoint learn on: the optimizer is fresh, and what
+the tower needs to name patches is learned anew, by and by. `training.json` then holds the earlier
+runs under `before`, oldest first.
 """
 
 import argparse
@@ -12,6 +16,7 @@ import random
 import time
 from collections import deque
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,13 +28,14 @@ from ..batches import packed_row, to_batch
 from ..optimizer import Optimizer
 from ..scenes.drawing import draw
 from ..tasks.world import documents
-from ..train import TINY, rate_at
+from ..train import TINY, rate_at, runs_of
 from .checkpoint import save_eyes
 from .exams import SUBJECTS, Exam, exams_of
-from .network import Seeing, llava_tensors, normalised
+from .network import Seeing, llava_tensors, load_eyes, normalised
 from .rows import SIZE, Batch, encoded, make_batch, row_of, seen
 
 TEXT_ROWS = (3, 256)
+NEW_HEADS = 200  # steps after which the loss of the patches counts in full
 TINY_VISION = TINY.with_name("tiny_vision")
 
 
@@ -39,25 +45,36 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--folder", type=Path, default=TINY_VISION, help="where the eyes go")
     parser.add_argument("--state", type=Path, required=True, help="file to resume from and save to")
+    parser.add_argument(
+        "--from", type=Path, dest="start", metavar="FOLDER", help="eyes to learn on from"
+    )
     parser.add_argument("--patches", type=int, default=600, help="steps before questions")
     parser.add_argument("--steps", type=int, default=6_000)
     parser.add_argument(
         "--decay", type=int, default=3_000, help="steps of falling rate, at the end"
     )
+    parser.add_argument("--rows", type=int, default=16, help="pictures asked about in a step")
+    parser.add_argument("--shown", type=int, default=16, help="pictures that are only looked at")
     parser.add_argument(
-        "--rows", type=int, default=16, help="pictures asked about in a step; as many are shown"
+        "--text-every", type=int, default=1, help="steps from one with text rows to the next"
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--save-every", type=int, default=100)
     parser.add_argument("--muon-rate", type=float, default=0.013)
     parser.add_argument("--adam-rate", type=float, default=1.5e-3)
     parser.add_argument("--minutes", type=float, default=1e9, help="stop after this processor time")
-    return parser.parse_args()
+    parser.add_argument("--threads", type=int, default=1)
+    args = parser.parse_args()
+    if args.start and args.start.resolve() == args.folder.resolve():
+        parser.error(f"--from {args.start} is --folder too: learn on in another folder")
+    if args.start:
+        args.patches = 0
+    return args
 
 
 def tensors_of(batch: Batch) -> dict[str, Tensor]:
     tensors = {name: torch.from_numpy(it) for name, it in batch._asdict().items()}
-    return {**tensors, "pictures": normalised(batch.pictures, torch.bfloat16)}
+    return {**tensors, "pictures": normalised(batch.pictures, torch.float32)}
 
 
 class Run:
@@ -67,19 +84,26 @@ class Run:
         torch.manual_seed(args.seed)
         self.args = args
         self.tokenizer = Tokenizer.from_file(str(TINY / "tokenizer.json"))
-        self.network = Seeing(TINY).to(torch.bfloat16)
+        self.before = list[dict[str, Any]]()
+        self.network = Seeing(TINY)
+        if args.start:
+            self.before = runs_of(args.start)
+            load_eyes(self.network, args.start)
+        self.first_batch = sum(run["steps"] for run in self.before)
         tower = self.network.eyes.tower
         for name, parameter in tower.named_parameters():
             parameter.requires_grad_("post_layernorm" not in name)
         self.read = torch.compile(self.network.logits, dynamic=False)
+        tower_names = [f"eyes.tower.{name}" for name, _ in tower.named_parameters()]
         changes = [name for name, _ in self.network.changes.named_parameters()]
         self.optimizer = Optimizer(
             self.network,
             args.muon_rate,
             args.adam_rate,
             slower={
+                **(dict.fromkeys(tower_names, 0.3) if args.start else {}),
                 "eyes.linear_1.weight": 0.1,  # its inputs are large: nothing normalises them
-                **{f"changes.{name}": 0.1 if name.endswith("b") else 0.25 for name in changes},
+                **{f"changes.{name}": 0.2 if name.endswith("b") else 0.25 for name in changes},
             },
             matrices=("eyes.tower.encoder.layers.", "eyes.linear_", "changes."),
         )
@@ -93,11 +117,17 @@ class Run:
         """Learn one batch; returns the losses of patches and answers."""
         args, number = self.args, self.optimizer.num_steps
         rows = args.rows if number >= args.patches else 0
-        batch = tensors_of(make_batch(self.tokenizer, args.seed, number, 2 * args.rows))
-        patches, answers = self.network.losses(batch, self.read, rows)
-        loss = answers + patches
+        made = make_batch(
+            self.tokenizer, args.seed, self.first_batch + number, args.rows + args.shown
+        )
+        patches, answers = self.network.losses(tensors_of(made), self.read, rows)
+        # Heads that begin anew must not teach a tower that knows more than they do.
+        loss = answers + patches * (min(1.0, number / NEW_HEADS) if args.start else 1.0)
         if rows:
-            loss = loss + 0.5 * self.network.text_loss(self._text(number))
+            if number % args.text_every == 0:
+                share = 0.5 * args.text_every**0.5
+                text = self.network.text_loss(self._text(self.first_batch + number))
+                loss = loss + share * text
         else:  # these learn nothing yet
             parameters = [p for p in self.network.parameters() if p.requires_grad]
             loss = loss + 0.0 * sum(p.sum() for p in parameters)
@@ -117,19 +147,23 @@ class Run:
         part = self.args.state.with_suffix(".part")
         torch.save({**self.optimizer.state(), "seconds": self.seconds}, part)
         part.replace(self.args.state)
-        facts = {name: getattr(self.args, name) for name in ("patches", "rows", "seed", "decay")}
+        told = ("patches", "rows", "shown", "text_every", "seed", "decay")
+        facts = {name: getattr(self.args, name) for name in told}
         facts |= {"steps": self.optimizer.num_steps, "minutes": round(self.seconds / 60)}
         facts |= {name: getattr(self.args, name) for name in ("muon_rate", "adam_rate")}
+        facts |= {"before": self.before} if self.before else {}
         tensors = llava_tensors(self.network, self.optimizer.master)
         save_eyes(tensors, TINY, self.args.folder, facts)
 
 
 @torch.no_grad()
-def probe(run: Run, count: int = 32) -> dict[str, float]:
-    """The share of held-out questions of each subject whose answer the network would give, each
-    token after the right ones before it."""
+def probe(run: Run, count: int = 64) -> dict[str, float]:
+    """Of each subject with a bar, the share of held-out questions whose answer the network would
+    give, each token after the right ones before it."""
     return {
-        subject.title: round(_share(run, exams_of(subject, count, 99)), 2) for subject in SUBJECTS
+        subject.title: round(_share(run, exams_of(subject, count, 99)), 2)
+        for subject in SUBJECTS
+        if subject.bar
     }
 
 
@@ -171,5 +205,6 @@ def train(args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    train(arguments())
+    args = arguments()
+    torch.set_num_threads(args.threads)
+    train(args)
