@@ -42,6 +42,7 @@ from forkroot.core.api.protocol import (
 )
 
 _SLOTS = 51_200
+_NEW_TOKENS = 10_000  # of all open calls together: more than are sampled before a fault strikes
 _DEATHS = 2  # of a child's engine: later ones would wait longer before each start
 _ENGINE_THREAD = "forkroot-engine"
 
@@ -162,7 +163,7 @@ def struck(programs: Programs, fault: Fault, num: int, chance: random.Random) ->
     num_open, at = sum(not reply.done() for reply in replies), time.perf_counter()
     _strike(programs, fault)
     back, problem = _back(programs, backend, fault, at, restarts)
-    while not all(map(Reply.done, replies)) and time.perf_counter() < at + SECONDS_TO_END:
+    while not all(reply.done() for reply in replies) and time.perf_counter() < at + SECONDS_TO_END:
         time.sleep(0.01)
     is_over = all(reply.done() for reply in replies)
     twice = sum(count != 1 for count in ends.values())
@@ -174,7 +175,7 @@ def struck(programs: Programs, fault: Fault, num: int, chance: random.Random) ->
 
 
 def _calls(moment: str, num: int, chance: random.Random) -> list[Call]:
-    sampling = Sampling(max_tokens=100, temperature=0, ignore_eos=True)
+    sampling = Sampling(max_tokens=max(100, _NEW_TOKENS // num), temperature=0, ignore_eos=True)
     num_words = 200 if moment == "prefill" else 4
     texts = [" ".join(str(chance.randrange(1000)) for _ in range(num_words)) for _ in range(num)]
     calls = [Call((Text(f"{at} {text}"),), sampling) for at, text in enumerate(texts)]
