@@ -46,7 +46,7 @@ class Walker:
         kinds = dfa.kinds_of(trie.alphabet)
         self._kind = kinds.astype(np.min_scalar_type(dfa.num_classes))[trie.char]
         self._root = trie.roots[b""]
-        self._narrow = _narrow_edges(dfa)
+        self._narrow = _NarrowEdges(dfa)
         self._root_edges, self._root_starts = self._sort_root()
         self._tail_codes = np.array(trie.tails, np.intp)
         self._tail_group, self._can_end_in = self._tail_table()
@@ -55,7 +55,8 @@ class Walker:
     @property
     def num_bytes(self) -> int:
         """Memory of what walks need."""
-        return self._kind.nbytes + self._can_end_in.nbytes + self._root_edges.nbytes
+        kept = self._kind, self._can_end_in, self._root_edges
+        return sum(it.nbytes for it in kept) + self._narrow.num_bytes
 
     def reach(self, state: int) -> Reached:
         """Walk the tree from a state."""
@@ -85,11 +86,12 @@ class Walker:
         found = [(node, state)]
         wide: dict[int, list[tuple[int, int]]] = {}
         for node, state in found:
-            if state not in self._narrow:
+            edges = self._narrow.of(state)
+            if edges is None:
                 depth = bisect(self._trie.levels, node) - 1
                 wide.setdefault(depth, []).append((node, state))
                 continue
-            for char, to in self._narrow[state]:
+            for char, to in edges:
                 child = self._vocabulary.child(node, char)
                 if child >= 0:
                     found.append((child, to))
@@ -186,20 +188,38 @@ class Walker:
             return group.reshape(-1), live @ groups.astype(np.float32).T > 0
 
 
-def _narrow_edges(dfa: Dfa) -> dict[int, list[tuple[str, int]]]:
-    """(character, next state) pairs of the states that have few, and each of them by itself."""
-    live = dfa.table > 0
-    counts = live.sum(axis=1)
-    is_narrow = (counts <= MAX_NARROW) & ~(live & (dfa.class_sizes > 1)).any(axis=1)
-    states, kinds = np.nonzero(live & is_narrow[:, None])
-    edges: dict[int, list[tuple[str, int]]] = {
-        state: [] for state in np.flatnonzero(is_narrow).tolist()
-    }
-    chars = map(chr, dfa.first_chars[kinds].tolist())
-    to = dfa.table[states, kinds].tolist()
-    for state, char, after in zip(states.tolist(), chars, to, strict=True):
-        edges[state].append((char, after))
-    return edges
+class _NarrowEdges:
+    """The edges of states that have few, each of one character. Pairs are made for the states that
+    walks come to: those of all states would hold the interpreter lock for long."""
+
+    def __init__(self, dfa: Dfa) -> None:
+        live = dfa.table > 0
+        counts = live.sum(axis=1)
+        is_narrow = (counts <= MAX_NARROW) & ~(live & (dfa.class_sizes > 1)).any(axis=1)
+        states, kinds = np.nonzero(live & is_narrow[:, None])
+        self._chars = dfa.first_chars[kinds]
+        self._after = dfa.table[states, kinds]
+        self._ends = np.cumsum(np.where(is_narrow, counts, 0))
+        self._is_narrow = is_narrow
+        self._known: dict[int, list[tuple[str, int]]] = {}
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the edges, without pairs."""
+        kept = self._chars, self._after, self._ends, self._is_narrow
+        return sum(it.nbytes for it in kept)
+
+    def of(self, state: int) -> list[tuple[str, int]] | None:
+        """(character, next state) pairs; None for a state with many edges."""
+        if not self._is_narrow[state]:
+            return None
+        known = self._known.get(state)
+        if known is None:
+            edges = slice(self._ends[state - 1] if state else 0, self._ends[state])
+            chars = map(chr, self._chars[edges].tolist())
+            known = list(zip(chars, self._after[edges].tolist(), strict=True))
+            self._known[state] = known
+        return known
 
 
 def _ranges(starts: npt.NDArray[np.integer], counts: npt.NDArray[np.integer]) -> Ints:
