@@ -23,7 +23,7 @@ from .process.ipc import Child, Connection, sendable, serve_parent
 _PREPARERS, _ENCODERS = 4, 2
 _SHORT = 1 << 14  # characters of a prompt that is encoded between other messages
 _KEPT_BYTES = 1 << 28  # of one array that a step frees, for the next step
-_SECONDS_OF_THREAD = 0.001  # after which another thread has its turn: the engine's waits least
+_SECONDS_OF_THREAD = 0.0002  # after which another thread has its turn: the engine's waits least
 
 
 def main(fd: int, device: str, *ranks: Child) -> None:

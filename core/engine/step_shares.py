@@ -1,29 +1,32 @@
 """What each tenant may add to a step, so that no tenant's calls wait for long steps of another.
 
-A step takes at most about twice as long as the one that the tenant that wants least would have
-alone (with weights: as long again, times the weight of another over its own), or as long as all
-tenants need to get as much as that one. So a call is not much slower beside another tenant,
-whatever that one sends. Shares are in seconds, as estimated, since a step computes for all at once;
-they hold while another tenant is here or was a moment ago. A tenant that is alone has whole steps.
-Limits change the time of an answer only.
+A step takes at most about half as long again as the one that the tenant that wants least would have
+alone (with weights: half as long, times the weight of another over its own), or as long as all
+tenants need to get as much as that one. A call waits for the end of one step, and then for its own:
+beside another tenant that is about twice as long, whatever that one sends. Shares are in seconds,
+as estimated, since a step computes for all at once; they hold while another tenant is here or was a
+moment ago. A tenant that is alone has whole steps. Limits change the time of an answer only.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..common.fair_share import QUANTUM, FairShare
+from ..common.fair_share import FairShare
 from .batch import Part
 from .sequence import Sequence
 from .step_costs import StepCosts, Work
 from .tenants import Tenants
 
 SECONDS_REMEMBERED = 1.0
+AGAIN = 0.5  # of a tenant's own step, by which others may lengthen it
 _EXACT = 1.001  # below which a share counts as all that is wanted
 _SAMPLED = 4  # steps of one tenant alone, of which one is measured
 _EARLY = 64  # steps that are all measured
 _SMALLER, _LARGER = 0.8, 1.2
+_FEWEST = 8  # prompt tokens in a step, as a step with any costs more than one without
 _NEW = 0.25  # the weight of what a tenant wants now in what it wants typically
 
 
@@ -149,7 +152,7 @@ class StepShares:
         if not others:
             return wanted[name]
         own, base = weights[name], self._costs.base
-        again = (base + wanted[name]) * max(others) / own
+        again = AGAIN * (base + wanted[name]) * max(others) / own
         return wanted[name] + max(again, wanted[name] * sum(others) / own)
 
     def _limit(self, name: str, share: float, must_run: bool) -> Work:
@@ -158,26 +161,24 @@ class StepShares:
         few tokens would take no less."""
         work, costs = self._wanted[name], self._costs
         is_odd = self._num_steps % 2  # steps of two sizes tell what is of the step, and of its rows
-        share *= _LARGER if is_odd else _SMALLER
+        size = _LARGER if is_odd else _SMALLER
+        share *= size
         rows = min(work.rows, max(1 + is_odd, int(work.rows * share)))
         prompts = work._replace(rows=0)
         seconds = share * costs.of(prompts) + self._saved.pop(name, 0.0)
         if must_run:
-            seconds = max(seconds, costs.base + 2 * costs.chunk)
+            seconds = max(seconds, size * (costs.base + 2 * costs.chunk))
         tokens = costs.prompt_tokens(seconds, prompts)
-        if tokens < QUANTUM and not must_run:
+        if tokens < _FEWEST and not must_run:
             self._saved[name] = seconds
             return Work(rows)
-        return Work(rows, min(work.tokens, max(tokens, QUANTUM << is_odd)))
+        return Work(rows, min(work.tokens, max(tokens, _FEWEST)))
 
 
 def _wanted(running: Iterable[Sequence], ready: list[Sequence], most: int) -> dict[str, Work]:
     """What each tenant would have the next step compute; `most` prompt tokens."""
-    found: dict[str, Work] = {}
-    for sequence in ready:
-        name = sequence.job.call.owner
-        known = found.get(name, _NOTHING)
-        found[name] = known._replace(rows=known.rows + 1)
+    rows = Counter([sequence.job.call.owner for sequence in ready])
+    found = {name: Work(count) for name, count in rows.items()}
     for sequence in running:
         if sequence.num_unallocated < 2:
             continue

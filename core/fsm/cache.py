@@ -14,6 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
+from itertools import islice
 from typing import Protocol, TypeAlias
 
 from ..api.protocol import (
@@ -30,6 +31,8 @@ from .guide import Guide
 from .json_schema.jsontext import schema_text
 
 Key: TypeAlias = tuple[str, ...]
+
+MEASURED = 4  # guides whose memory is measured again with each new one, in turn: masks are added
 
 
 class Task(Protocol):
@@ -116,6 +119,8 @@ class GuideCache:
         self._max_bytes = max_bytes
         self._lock = threading.RLock()
         self._known: OrderedDict[Key, Compilation] = OrderedDict()
+        self._sizes: dict[Key, int] = {}  # of what is compiled; measured last at the end
+        self._num_bytes = 0
         self.num_compiled = 0
         self.num_hits = 0
         self.seconds = Histogram()
@@ -196,29 +201,37 @@ class GuideCache:
         elif guide is not None:
             compilation.future.set_result(guide)
         with self._lock:
+            if self._known.get(compilation.key) is compilation:
+                self._measure(compilation.key)
+            for key in [*islice(self._sizes, MEASURED)]:
+                self._measure(key)
             self._shrink()
         return True
 
     def _forget(self, compilation: Compilation) -> None:
         if self._known.get(compilation.key) is compilation:
             del self._known[compilation.key]
+            self._num_bytes -= self._sizes.pop(compilation.key, 0)
+
+    def _measure(self, key: Key) -> None:
+        self._num_bytes -= self._sizes.pop(key, 0)
+        self._sizes[key] = size = self._known[key].num_bytes
+        self._num_bytes += size
 
     def _shrink(self) -> None:
         """Forget guides that were used longest ago, never those still being compiled: of the tenant
         whose guides take most memory, or are most."""
-        sizes = {key: it.num_bytes for key, it in self._known.items() if it.future.done()}
-        total, count = sum(sizes.values()), len(self._known)
-        while sizes and not (
-            count <= max(1, self._max_guides) and (total <= self._max_bytes or count == 1)
+        while self._sizes and not (
+            len(self._known) <= max(1, self._max_guides)
+            and (self._num_bytes <= self._max_bytes or len(self._known) == 1)
         ):
-            by_size = total > self._max_bytes
+            by_size = self._num_bytes > self._max_bytes
             held: dict[str, int] = {}
-            for (tenant, *_), size in sizes.items():
+            for (tenant, *_), size in self._sizes.items():
                 held[tenant] = held.get(tenant, 0) + (size if by_size else 1)
             largest = max(held, key=held.__getitem__)
-            key = next(key for key in sizes if key[0] == largest)
-            total, count = total - sizes.pop(key), count - 1
-            del self._known[key]
+            key = next(key for key in self._known if key in self._sizes and key[0] == largest)
+            self._forget(self._known[key])
 
 
 def cache_key(constraint: Constraint) -> Key:

@@ -19,7 +19,7 @@ from forkroot.core.api.protocol import (
     Overloaded,
     Regex,
 )
-from forkroot.core.fsm.cache import GuideCache, cache_key
+from forkroot.core.fsm.cache import MEASURED, GuideCache, cache_key
 from forkroot.core.fsm.tokens.regular import RegularGuide, regular_guide
 from forkroot.core.fsm.tokens.vocabulary import Vocabulary
 
@@ -81,6 +81,33 @@ def test_memory_is_bounded_but_the_last_guide_stays() -> None:
     for pattern in ("a", "b", "c"):
         cache.get(Regex(pattern))
         assert len(cache) == 1
+
+
+def test_few_guides_are_measured_for_each_new_one_and_what_has_grown_is_noticed() -> None:
+    class Measured:
+        num_bytes_now, count = 1, 0
+
+        @property
+        def num_bytes(self) -> int:
+            Measured.count += 1
+            return self.num_bytes_now
+
+    guides: list[Any] = []
+
+    def compile(constraint: Constraint, tenant: str) -> Any:
+        guides.append(Measured())
+        return guides[-1]
+
+    cache = GuideCache(compile, max_guides=200, max_bytes=1000)
+    for index in range(150):
+        cache.get(Regex(f"a{index}"))
+    assert len(cache) == 150
+    assert Measured.count <= 150 * (1 + MEASURED)
+    for guide in guides:
+        guide.num_bytes_now = 100
+    for index in range(150):
+        cache.get(Regex(f"b{index}"))
+    assert len(cache) <= 150 + 8  # 8 of the large ones are left
 
 
 @pytest.mark.parametrize("error", [MemoryError, CallFailed, Overloaded, BackendClosed])
