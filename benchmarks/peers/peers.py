@@ -73,7 +73,9 @@ class Running:
 @contextmanager
 def ours(model: Path, dtype: str) -> Iterator[Running]:
     """Our engine in a child process."""
-    backend: Any = forkroot.connect(model, process=True, num_slots=NUM_SLOTS, dtype=dtype)
+    settings: dict[str, Any] = {"num_slots": NUM_SLOTS, "dtype": dtype}
+    settings["hang_timeout"] = None  # its process is stopped while others are measured
+    backend: Any = forkroot.connect(model, process=True, **settings)
     try:
         yield Running(backend, backend.pid, OURS, True)
     finally:
