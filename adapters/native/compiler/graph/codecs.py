@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .....core.api.calls import Choices, Constraint, Grammar, JsonSchema, Regex
-from .....core.api.protocol import InvalidCall
 from .....core.api.prompts import is_text
+from .....core.api.protocol import InvalidCall
 from ...language.plain import decoded, encoded
 from ...language.settings import sampling_fields
 from .errors import InvalidGraph
