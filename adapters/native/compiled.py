@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from inspect import Parameter as Entry
 from inspect import Signature
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from ...core.api.protocol import InvalidCall
+from ...core.api.prompts import check_media
+from ...core.api.protocol import Call, Chat, ForkHint, InvalidCall, Prompt, Sampling
+from ...core.common.harmless import hint_errors
+from .batch import most_threads
 from .compiler.executor import Execution, Surroundings
 from .compiler.graph.blocks import Parameter
 from .compiler.graph.graph import MAX_BYTES, Graph
-from .compiler.plan import Plan, planned
+from .compiler.plan import Plan, planned, prompt_of
 from .interpreter.interpreter import Interpreter
 from .language.expressions import Expression
+from .language.settings import Settings
 from .primitives import image, video
+from .room import Room
 from .runnable import Runnable
 from .state import ProgramState
+
+_log = logging.getLogger(__name__)
 
 
 class CompiledProgram(Runnable):
@@ -42,13 +50,57 @@ class CompiledProgram(Runnable):
         self.name = graph.name
         self.plan = planned(graph, passes)
         self._state_type = state_type
-        super().__init__(Body(graph, self.plan, state_type), speculate=graph.speculate)
+        self._room = Room(self.plan.graph) if "memory" in self.plan.passes else None
+        self._digest = graph.digest()
+        super().__init__(Body(self.plan, state_type, self._room), speculate=graph.speculate)
 
     def __repr__(self) -> str:
         return f"<compiled program {self.name} of {len(self.graph.nodes)} nodes>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (self.graph.to_json(), tuple(sorted(self.plan.passes)))
+
+    def plant(self, **keywords: Any) -> bool:
+        """Compute what every run begins with ahead of the runs, on the backend of these settings;
+        whether there is anything to compute, and a use for it. `run_batch` does so itself."""
+        settings, _ = self._split(keywords)
+        return self._planted(settings, None)
+
+    def _announced(self, settings: Settings, num_runs: int) -> ForkHint:
+        """A hint of the constant prefix, which is sent first; of an unknown one, where there is
+        none."""
+        is_known = settings.hints and self._planted(settings, num_runs)
+        return self._root(num_runs) if is_known else super()._announced(settings, num_runs)
+
+    def _root(self, num_runs: int | None) -> ForkHint:
+        return ForkHint(f"program {self._digest[:32]}", num_runs)
+
+    def _planted(self, settings: Settings, num_runs: int | None) -> bool:
+        with hint_errors.suppress(_log, "planting the prefix of a program"):
+            prompt = prompt_of(self.plan.prefix)
+            backend = settings.find()
+            info = backend.info()
+            if not _is_any(prompt) or "hints" not in info.features:
+                return False
+            check_media(prompt, info.features, info.model)
+            hint, namespace = self._root(num_runs), settings.namespace
+            call = Call(prompt, Sampling(max_tokens=0), hint=hint, namespace=namespace)
+            backend.submit(call)
+            return True
+        return False
+
+    def _num_threads(
+        self,
+        wanted: int | Literal["auto"],
+        items: Sequence[Mapping[str, Any]],
+        settings: Settings,
+    ) -> int | Literal["auto"]:
+        """As many runs at once as fit the backend's memory, unless the caller sets a number."""
+        are_known = all(isinstance(item, Mapping) for item in items)
+        if wanted != "auto" or self._room is None or not are_known:
+            return wanted
+        found = self._room.num_programs(settings.find(), items)
+        return wanted if found is None else min(found, most_threads())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the graph to a file, which `load` reads. Raises InvalidCall where it cannot."""
@@ -72,17 +124,18 @@ def load(path: str | os.PathLike[str], passes: Iterable[str] | None = None) -> C
 class Body:
     """The function of a compiled program, whose first argument is a state."""
 
-    def __init__(self, graph: Graph, plan: Plan, state_type: type[ProgramState]) -> None:
+    def __init__(self, plan: Plan, state_type: type[ProgramState], room: Room | None) -> None:
+        graph = plan.source
         self.__name__ = self.__qualname__ = graph.name
         self.__signature__ = _signature(graph.parameters)
-        self._graph, self._plan = graph, plan
+        self._plan, self._room = plan, room
         self._fixed = {it.name: it.value for it in graph.parameters if it.is_fixed}
         self._surroundings = Surroundings(_media, partial(_state, state_type))
 
     @property
     def source_text(self) -> str:
         """What it is, for those who compare programs."""
-        return self._graph.to_json()
+        return self._plan.source.to_json()
 
     def __call__(self, state: ProgramState, *args: Any, **kwargs: Any) -> Any:
         bound = self.__signature__.bind(state, *args, **kwargs)
@@ -91,8 +144,11 @@ class Body:
         del arguments["state"]
         self._check_fixed(arguments)
         main = state._interpreter
-        is_ahead = self._plan.is_ahead and not main.context.settings.speculate
-        program = self._plan.program if is_ahead else self._plan.plain
+        settings = main.context.settings
+        is_ahead = self._plan.is_ahead and not settings.speculate
+        program = self._plan.plain if settings.speculate else self._plan.program
+        if self._room is not None and is_ahead:
+            program = self._plan.limited(self._room.most(settings.find(), arguments))
         return Execution(program, main, arguments, self._surroundings, is_ahead).run()
 
     def _check_fixed(self, arguments: Mapping[str, Any]) -> None:
@@ -112,6 +168,10 @@ def _signature(parameters: Iterable[Parameter]) -> Signature:
 
 def _media(source: Any, num_frames: int | None) -> Expression:
     return image(source) if num_frames is None else video(source, num_frames)
+
+
+def _is_any(prompt: Prompt) -> bool:
+    return bool(prompt.messages) if isinstance(prompt, Chat) else bool(prompt)
 
 
 def _state(state_type: type[ProgramState], interpreter: Interpreter) -> ProgramState:
