@@ -13,13 +13,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...core.api.prompts import check_media
-from ...core.api.protocol import Call, Chat, ForkHint, InvalidCall, Prompt, Sampling
+from ...core.api.protocol import Backend, Call, Chat, ForkHint, InvalidCall, Prompt, Sampling
 from ...core.common.harmless import hint_errors
 from .batch import most_threads
 from .compiler.executor import Execution, Surroundings
+from .compiler.explain import Explanation
 from .compiler.graph.blocks import Parameter
 from .compiler.graph.graph import MAX_BYTES, Graph
+from .compiler.picture import picture_of
 from .compiler.plan import Plan, planned, prompt_of
+from .compiler.svg import svg_of
+from .compiler.terminal import text_of
 from .interpreter.interpreter import Interpreter
 from .language.expressions import Expression
 from .language.settings import Settings
@@ -50,7 +54,7 @@ class CompiledProgram(Runnable):
         self.name = graph.name
         self.plan = planned(graph, passes)
         self._state_type = state_type
-        self._room = Room(self.plan.graph) if "memory" in self.plan.passes else None
+        self._room = Room(self.plan.graph)
         self._digest = graph.digest()
         super().__init__(Body(self.plan, state_type, self._room), speculate=graph.speculate)
 
@@ -59,6 +63,20 @@ class CompiledProgram(Runnable):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (self.graph.to_json(), tuple(sorted(self.plan.passes)))
+
+    def explain(self, backend: Backend | str | None = None) -> Explanation:
+        """What each pass is worth, as a table where it is printed. backend: counts tokens, and
+        says what room it has for runs; without one tokens are estimated."""
+        found = None if backend is None else Settings(backend=backend).find()
+        return self._room.explained(self.plan, found)
+
+    def draw(self, path: str | os.PathLike[str] | None = None) -> str:
+        """A picture of the graph, streams as columns: as text for a terminal, and as an SVG file
+        where a path is given. Raises InvalidCall for a graph of more than 2,000 nodes."""
+        picture = picture_of(self.graph)
+        if path is not None:
+            _write(path, svg_of(picture))
+        return text_of(picture)
 
     def plant(self, **keywords: Any) -> bool:
         """Compute what every run begins with ahead of the runs, on the backend of these settings;
@@ -97,17 +115,15 @@ class CompiledProgram(Runnable):
     ) -> int | Literal["auto"]:
         """As many runs at once as fit the backend's memory, unless the caller sets a number."""
         are_known = all(isinstance(item, Mapping) for item in items)
-        if wanted != "auto" or self._room is None or not are_known:
+        is_limited = "memory" in self.plan.passes
+        if wanted != "auto" or not is_limited or not are_known:
             return wanted
         found = self._room.num_programs(settings.find(), items)
         return wanted if found is None else min(found, most_threads())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the graph to a file, which `load` reads. Raises InvalidCall where it cannot."""
-        try:
-            Path(path).write_text(self.graph.to_json() + "\n", "utf-8")
-        except OSError as error:
-            raise InvalidCall("path", path, f"a file that can be written ({error})") from error
+        _write(path, self.graph.to_json() + "\n")
 
 
 def load(path: str | os.PathLike[str], passes: Iterable[str] | None = None) -> CompiledProgram:
@@ -121,10 +137,17 @@ def load(path: str | os.PathLike[str], passes: Iterable[str] | None = None) -> C
     return CompiledProgram(Graph.from_json(content), passes)
 
 
+def _write(path: str | os.PathLike[str], text: str) -> None:
+    try:
+        Path(path).write_text(text, "utf-8")
+    except (OSError, TypeError, ValueError) as error:
+        raise InvalidCall("path", path, f"a file that can be written ({error})") from error
+
+
 class Body:
     """The function of a compiled program, whose first argument is a state."""
 
-    def __init__(self, plan: Plan, state_type: type[ProgramState], room: Room | None) -> None:
+    def __init__(self, plan: Plan, state_type: type[ProgramState], room: Room) -> None:
         graph = plan.source
         self.__name__ = self.__qualname__ = graph.name
         self.__signature__ = _signature(graph.parameters)
@@ -147,7 +170,7 @@ class Body:
         settings = main.context.settings
         is_ahead = self._plan.is_ahead and not settings.speculate
         program = self._plan.plain if settings.speculate else self._plan.program
-        if self._room is not None and is_ahead:
+        if is_ahead and "memory" in self._plan.passes:
             program = self._plan.limited(self._room.most(settings.find(), arguments))
         return Execution(program, main, arguments, self._surroundings, is_ahead).run()
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
 from typing import Any
 
-from ...core.api.protocol import Backend, ForkrootError
+from ...core.api.protocol import Backend, Call, ForkrootError, Prompt, Sampling, Text
+from .compiler.explain import Explanation, explained
 from .compiler.graph.graph import Graph
-from .compiler.graph.nodes import Argument
+from .compiler.graph.nodes import Argument, ConstantText
 from .compiler.passes.memory import Memory, Peak, estimated
 from .compiler.passes.prefixes import constant_prefix, text_of
+from .compiler.plan import Plan, prompt_of
 
 
 class Room:
@@ -24,6 +27,20 @@ class Room:
         self._uses = Counter(node.name for node in graph.nodes if isinstance(node, Argument))
         self._capacities: dict[int, tuple[Backend, int | None]] = {}
         self._lock = threading.Lock()
+
+    def explained(self, plan: Plan, backend: Backend | None) -> Explanation:
+        """What the passes are worth. backend: counts tokens and says what room it has."""
+        prefix = constant_prefix(self._graph)
+        if backend is None:
+            return explained(plan, self._least, self._prefix, None)
+        tokens = _counted(backend, prompt_of(prefix)) if prefix else 0
+        texts = "".join(it.text for it in self._graph.nodes if isinstance(it, ConstantText))
+        counted = _counted(backend, (Text(texts),)) if texts else None
+        if tokens is None or (texts and counted is None):
+            return explained(plan, self._least, self._prefix, None)
+        share = (counted or 0) / max(1, len(texts))
+        memory = Memory(self._graph, count=lambda text: ceil(len(text) * share))
+        return explained(plan, memory.peak(tokens), tokens, self._capacity(backend))
 
     def most(self, backend: Backend, arguments: Mapping[str, Any]) -> Mapping[int, int]:
         """For each fork whose branches do not fit, how many may run together."""
@@ -64,6 +81,13 @@ def _slots(backend: Backend) -> int | None:
     except ForkrootError:
         return None
     return None if found is None else int(found)
+
+
+def _counted(backend: Backend, prompt: Prompt) -> int | None:
+    """The tokens of a prompt, by a call that generates nothing; None: the backend has none."""
+    if "hints" not in backend.info().features:
+        return None
+    return backend.submit(Call(prompt, Sampling(max_tokens=0))).result().usage.prompt_tokens
 
 
 def _tokens(value: Any) -> int:
