@@ -449,7 +449,7 @@ def test_closing_ends_open_calls_here_and_there(server, backend) -> None:
     for reply in [*replies, late]:
         outcome = "already closed when it was called" if reply is late else "before the call ended"
         with pytest.raises(BackendClosed, match=outcome):
-            reply.result(5)
+            reply.result(60)
         reply.cancel()
     with pytest.raises(BackendClosed, match="already closed when it was called"):
         remote.info()
@@ -478,7 +478,7 @@ def test_where_no_server_is_calls_end_at_once() -> None:
         url = "http://{}:{}".format(*taken.getsockname())
         with RemoteBackend(url) as remote:
             with pytest.raises(BackendClosed, match="cannot be reached"):
-                remote.submit(ask("a")).result(5)
+                remote.submit(ask("a")).result(60)
             with pytest.raises(BackendClosed, match="cannot be reached"):
                 remote.info()
 
@@ -515,16 +515,16 @@ def test_a_server_that_talks_nonsense_ends_the_call(answer: bytes) -> None:
         thread.start()
         url = "http://{}:{}".format(*listening.getsockname())
         with RemoteBackend(url) as remote, pytest.raises((BackendClosed, CallFailed)):
-            remote.submit(ask("a")).result(5)
+            remote.submit(ask("a")).result(60)
         listening.shutdown(socket.SHUT_RDWR)
-        thread.join(5)
+        thread.join(60)
 
 
 def test_a_server_that_falls_silent_ends_the_call() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = "http://{}:{}".format(*listening.getsockname())
         with RemoteBackend(url, silence=0.1) as remote, pytest.raises(BackendClosed):
-            remote.submit(ask("a")).result(5)
+            remote.submit(ask("a")).result(60)
 
 
 def test_a_backend_that_dies_behind_the_server_ends_every_open_call(runtime) -> None:
@@ -537,7 +537,7 @@ def test_a_backend_that_dies_behind_the_server_ends_every_open_call(runtime) -> 
         held.close()
         for reply in replies:
             with pytest.raises(BackendClosed):
-                reply.result(5)
+                reply.result(60)
 
 
 def test_a_call_that_takes_long_is_not_taken_for_dead(serve, monkeypatch) -> None:
