@@ -96,16 +96,19 @@ def logprobs_of(answer: Completion) -> list[TokenLogprob]:
     return [*answer.prompt_logprobs, *(it for output in answer.outputs for it in output.logprobs)]
 
 
-def test_memory_that_runs_out_changes_nothing_either() -> None:
-    sampling = Sampling(max_tokens=60, temperature=0, ignore_eos=True)
+def test_memory_that_runs_out_changes_nothing_either_and_closing_ends_the_ranks() -> None:
+    before = children()
+    sampling = Sampling(max_tokens=40, temperature=0, ignore_eos=True)
     words = ("River", "Stone", "Cloud", "Field")
     calls = [Call((Text(f"{word} is a word that "),), sampling) for word in words]
     with start() as one, start(ranks=2, num_slots=120) as tight:
+        assert len(children() - before) == 1
         want = [one.submit(call).result(60).outputs[0].ids for call in calls]
         replies = [tight.submit(call) for call in calls]
         assert [reply.result(60).outputs[0].ids for reply in replies] == want
         assert tight.info().counters["retracted"] > 0
         tight.check()
+    assert children() == before
 
 
 def children() -> set[int]:
@@ -203,13 +206,6 @@ def test_a_dead_parent_leaves_no_stopped_rank() -> None:
     finally:
         if is_alive(rank):
             os.kill(rank, signal.SIGKILL)
-
-
-def test_closing_ends_the_ranks(two: LocalBackend) -> None:
-    before = children()
-    with start(ranks=2):
-        assert len(children() - before) == 1
-    assert children() == before
 
 
 def test_what_cannot_be_shared_out_is_refused_and_leaves_no_process() -> None:
