@@ -75,7 +75,7 @@ def test_a_server_says_where_it_is_and_open_streams_end_well_after_sigterm() -> 
     assert code == 0
     where = f"mine is served at {url} (to OpenAI's clients: base_url={url}/v1); Ctrl-C stops the"
     assert log.splitlines()[0] == f"{where} server"
-    _, line = (json.loads(line) for line in log.splitlines() if line.startswith("{"))
+    *_, line = (json.loads(line) for line in log.splitlines() if line.startswith("{"))
     assert (line["status"], line["completion_tokens"]) == (200, 400)
 
 
