@@ -37,7 +37,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     def longest(item: pytest.Item) -> float:
         marker = item.get_closest_marker("timeout")
-        return marker.args[0] if marker is not None and marker.args[0] > 300 else 0
+        seconds: float = marker.args[0] if marker is not None else 0
+        return seconds if seconds > 300 else 0
 
     items.sort(key=longest, reverse=True)
 
