@@ -63,13 +63,20 @@ class PackedHead:
 def fused_stack(
     layers: Sequence[LayerWeights | None], sizes: LayerSizes, kv_dtype: torch.dtype
 ) -> Stack | None:
-    """These layers fused; None where loops do not support one of them."""
+    """These layers fused; None where loops do not support one of them, or are wrong here."""
     known = [layer for layer in layers if layer is not None and _is_known(layer)]
     if len(known) < len(layers) or not can_compile():
         return None
     from .stack import Stack
+    from .trial import is_stack_right
 
-    return Stack(sizes, known, is_bf16_kv=kv_dtype is torch.bfloat16)
+    kernel, group = known[0].qkv.kernel, sizes.num_heads // sizes.num_kv_heads
+    assert isinstance(kernel, PackedLinear)
+    is_bf16_kv = kv_dtype is torch.bfloat16
+    if not is_stack_right(type(kernel), kernel.num_terms, sizes.dim, group, is_bf16_kv):
+        return None
+
+    return Stack(sizes, known, is_bf16_kv=is_bf16_kv)
 
 
 def fused_head(norm: Norm, matrix: Matrix) -> FusedHead | None:
