@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,6 @@ from ...interface import Past
 from ...plain import PlainAttention
 from ..attention.attention import CpuAttention
 from ..attention.trial import DECODE, MIXED, NUM_SLOTS, TOLERANCES, past_of
-from ..linear.linear import PackedLinear
 from ..linear.rows import CompiledNorm
 from ..trial import is_right
 from .stack import Stack
@@ -26,18 +26,17 @@ _ROUNDED = 2e-2  # where rows are rounded to bfloat16 before each product
 
 
 @functools.cache
-def is_stack_right(
-    kind: type[PackedLinear], num_terms: int, dim: int, group: int, is_bf16_kv: bool
-) -> bool:
+def is_stack_right(kind: Any, num_terms: int, dim: int, group: int, is_bf16_kv: bool) -> bool:
     """Whether layers that are computed by one call give what torch's operators give. kind,
-    num_terms: of their matrices (`PackedLinear`). dim: of a head. group: heads of queries for each
+    num_terms: the class of their matrices, a PackedLinear, and its terms. dim: of a head. group: heads of queries for each
     head of keys. Tried once for each of these."""
     sizes = LayerSizes(_KV_HEADS * group, _KV_HEADS, dim, _HIDDEN, _FFN, 1e-5)
     layer = _Layer.random(sizes)
     kernels = [kind(weight, known_terms=num_terms or None) for weight in layer.matrices]
     norms = [CompiledNorm(weight, sizes.eps) for weight in layer.norms]
-    matrices = (Matrix(kernel, None) for kernel in kernels)
-    stack = Stack(sizes, [LayerWeights(norms[0], None, norms[1], *matrices, 0)], None, is_bf16_kv)
+    qkv, out, gate_up, down = (Matrix(kernel, None) for kernel in kernels)
+    weights = LayerWeights(norms[0], None, norms[1], qkv, out, gate_up, down, 0)
+    stack = Stack(sizes, [weights], None, is_bf16_kv)
     dtype = torch.bfloat16 if is_bf16_kv else torch.float32
     tolerance = max(TOLERANCES[dtype], _ROUNDED if kind.row_terms == 1 else 0.0)
     attention = CpuAttention(dtype, dim)

@@ -232,8 +232,8 @@ def _tried(kernel: PackedLinear, weight: Tensor) -> LinearKernel:
 
 
 @functools.cache
-def is_product_right(kind: type[PackedLinear], num_terms: int) -> bool:
-    """Whether the loop of a kind multiplies random matrices as torch does; tried once. num_terms:
+def is_product_right(kind: Any, num_terms: int) -> bool:
+    """Whether the loop of a class, a PackedLinear, multiplies random matrices as torch does; tried once. num_terms:
     of each number of the weight, where it is split."""
     random = torch.Generator().manual_seed(0)
     rest, weight = torch.randn(70, 130, generator=random), torch.zeros(70, 130)
