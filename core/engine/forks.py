@@ -79,6 +79,11 @@ class Roots:
         """When `expire` has something to do next."""
         return min((entry.expires for entry in self._roots.values()), default=None)
 
+    def release_all(self) -> None:
+        """Release every root, because the cache is to be emptied."""
+        for key in list(self._roots):
+            self.unpin(*key)
+
     def release_one(self) -> bool:
         """Release a root, because the pool is needed: of the tenant whose roots have most tokens,
         the one that expires first. False if none is pinned."""
