@@ -164,6 +164,18 @@ def test_the_kill_matrix_has_every_cell_and_two_hundred_faults() -> None:
         *(("program", it) for it in ("thread", "rank", "compiler")),
     }
     assert kills.faults_of(Plan(3)) != kills.faults_of(Plan(4))
+    parts = [kills.faults_of(Plan(is_full=True, faults=it)) for it in ((0, 99), (99, 300))]
+    assert [*parts[0], *parts[1]] == faults
+
+
+def test_each_fault_of_a_cell_that_ends_late_is_counted() -> None:
+    fault = kills.MATRIX[0]
+    times = (1.0, 1.0), (16.0, 10.5), (1.0, 1.0), (None, 2.0)
+    verdict = kills.judged([kills.Outcome(fault, 9, 9, *it, "") for it in times], [], 4)
+    assert verdict.figures["ended_late"] == [str(fault)] * 2
+    assert verdict.figures["back_late"] == [str(fault)]
+    assert verdict.figures["back_s"] == {str(fault): [1.0, 10.5, 1.0, 2.0]}
+    assert (verdict.figures["last_ended_s"], verdict.figures["last_back_s"]) == (16.0, 10.5)
 
 
 @pytest.mark.parametrize(
