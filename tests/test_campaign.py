@@ -263,6 +263,10 @@ def test_the_slope_of_memory_is_found_beside_noise_and_workers_that_come_and_go(
     assert found.mb_per_hour["all"] == pytest.approx(mb_per_hour, abs=8)
     assert found.mb_per_hour["core.child"] == pytest.approx(mb_per_hour, abs=8)
     assert found.most == {"core.child": 1, "compile_worker": 2}
+    low, high = found.bounds
+    assert low <= found.mb_per_hour["all"] <= high
+    assert high - low < 40
+    assert len(found.series["all"]) == 30
 
 
 def test_memory_of_a_process_counts_what_it_holds() -> None:

@@ -145,6 +145,25 @@ def test_a_running_sequence_takes_the_memory_of_roots_before_it_is_retracted(ben
     assert len(world.roots) == 0
 
 
+def test_a_tenant_that_fills_the_pool_takes_no_root_of_one_that_holds_less(bench, call):
+    world = bench(num_slots=150)
+    world.run([plant(call, tenant="modest")])
+    calls = [call(name, max_tokens=70, tenant="greedy") for name in "abc"]
+    answers = world.run(calls)
+    assert [it.usage.completion_tokens for it in answers] == [70, 70, 70]
+    assert world.scheduler.num_retracted > 0
+    assert world.roots.has("modest\0", "root")
+
+
+def test_the_last_sequence_that_runs_takes_the_memory_of_any_root(bench, call):
+    world = bench(num_slots=100)
+    world.run([plant(call, tenant="modest")])
+    (answer,) = world.run([call("a", max_tokens=90, tenant="greedy")])
+    assert answer.usage.completion_tokens == 90
+    assert world.scheduler.num_retracted == 0
+    assert len(world.roots) == 0
+
+
 def test_a_branch_pins_the_prefix_that_its_hint_marks(bench, call):
     world = bench(num_slots=250)
     hint = ForkHint("root", branches=2, prefix_end=1)
