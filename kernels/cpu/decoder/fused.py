@@ -4,7 +4,7 @@ of them by one call (`stack`); other steps, and other models, go layer by layer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -72,8 +72,9 @@ def fused_stack(
 
     kernel, group = known[0].qkv.kernel, sizes.num_heads // sizes.num_kv_heads
     assert isinstance(kernel, PackedLinear)
+    kind: Any = type(kernel)
     is_bf16_kv = kv_dtype is torch.bfloat16
-    if not is_stack_right(type(kernel), kernel.num_terms, sizes.dim, group, is_bf16_kv):
+    if not is_stack_right(kind, kernel.num_terms, sizes.dim, group, is_bf16_kv):
         return None
 
     return Stack(sizes, known, is_bf16_kv=is_bf16_kv)

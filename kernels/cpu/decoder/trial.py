@@ -28,8 +28,8 @@ _ROUNDED = 2e-2  # where rows are rounded to bfloat16 before each product
 @functools.cache
 def is_stack_right(kind: Any, num_terms: int, dim: int, group: int, is_bf16_kv: bool) -> bool:
     """Whether layers that are computed by one call give what torch's operators give. kind,
-    num_terms: the class of their matrices, a PackedLinear, and its terms. dim: of a head. group: heads of queries for each
-    head of keys. Tried once for each of these."""
+    num_terms: the class of their matrices, a PackedLinear, and its terms. dim: of a head. group:
+    heads of queries for each head of keys. Tried once for each of these."""
     sizes = LayerSizes(_KV_HEADS * group, _KV_HEADS, dim, _HIDDEN, _FFN, 1e-5)
     layer = _Layer.random(sizes)
     kernels = [kind(weight, known_terms=num_terms or None) for weight in layer.matrices]

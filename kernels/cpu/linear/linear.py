@@ -226,15 +226,16 @@ def _compiled_kernel(weight: Tensor) -> PackedLinear:
 
 def _tried(kernel: PackedLinear, weight: Tensor) -> LinearKernel:
     """The kernel for a weight; torch's where its loop is wrong here."""
-    if is_product_right(type(kernel), kernel.num_terms):
+    kind: Any = type(kernel)
+    if is_product_right(kind, kernel.num_terms):
         return kernel
     return TorchLinear(weight.float())
 
 
 @functools.cache
 def is_product_right(kind: Any, num_terms: int) -> bool:
-    """Whether the loop of a class, a PackedLinear, multiplies random matrices as torch does; tried once. num_terms:
-    of each number of the weight, where it is split."""
+    """Whether the loop of a class, a PackedLinear, multiplies random matrices as torch does; tried
+    once. num_terms: of each number of the weight, where it is split."""
     random = torch.Generator().manual_seed(0)
     rest, weight = torch.randn(70, 130, generator=random), torch.zeros(70, 130)
     for _ in range(max(num_terms, 1)):
