@@ -153,7 +153,7 @@ class ProcessBackend(ProcessLocal):
         return tuple(self._request("snapshot", max_nodes, max_tokens))
 
     def clear_cache(self) -> int:
-        """Forget what no open call uses; returns how many tokens."""
+        """Forget what no open call uses, pinned roots included; returns how many tokens."""
         return int(self._request("clear_cache"))
 
     def reset_counters(self) -> None:
