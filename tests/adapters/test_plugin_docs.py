@@ -62,7 +62,7 @@ def run(environment: Mapping[str, str], *command: str, stdin: str = "") -> str:
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
     )
     assert unexpected(done.stderr) == ""
     return done.stdout
@@ -89,7 +89,7 @@ def test_a_server_serves_it_under_that_name(environment: Mapping[str, str]) -> N
     try:
         url = process.stdout.readline().strip()
         body = {"model": "judge", "prompt": "The capital of France is", "max_tokens": 3}
-        answer = httpx.post(f"{url}/v1/completions", json=body, timeout=60).json()
+        answer = httpx.post(f"{url}/v1/completions", json=body, timeout=280).json()
         assert (answer["model"], answer["usage"]["completion_tokens"]) == ("judge", 3)
         assert httpx.get(f"{url}/nicknames").json() == {"judge": "tiny"}
     finally:
