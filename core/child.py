@@ -73,7 +73,7 @@ class RequestHandler:
             if outbox is not None:
                 outbox.is_cancelled = True
                 outbox.cancel()
-        elif kind == "snapshot":  # may take a while: other requests are still handled
+        elif kind in ("snapshot", "prefixes"):  # may take a while: other requests are still handled
             self._preparers.submit("", 1.0, partial(self._answer, kind, number, *details))
         else:
             self._answer(kind, number, *details)

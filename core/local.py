@@ -20,6 +20,7 @@ import torch
 
 from ..kernels.devices import why_no_gpu
 from .api.config import CHUNK_TOKENS, MAX_RUNNING, EngineConfig
+from .api.evictions import NUM_PREFIXES, EvictionReport, PrefixReport
 from .api.media import Media, MediaProcessor
 from .api.owner import Owner, ProcessLocal, first_owner
 from .api.protocol import (
@@ -214,6 +215,14 @@ class LocalBackend(ProcessLocal):
         """The radix tree now, for pictures: all of it, or its most active nodes and the first
         tokens of each edge."""
         return self._run_in_engine(lambda: self._cache.snapshot(max_nodes, max_tokens))
+
+    def evictions(self, after: int = -1) -> EvictionReport:
+        """What the cache has forgotten since a report that ended with this number."""
+        return self._cache.evictions(after)
+
+    def prefixes(self, count: int = NUM_PREFIXES) -> PrefixReport:
+        """The prefixes in the cache that were used last."""
+        return self._run_in_engine(lambda: self._cache.prefixes(count))
 
     def clear_cache(self) -> int:
         """Forget what no open call uses; returns how many tokens."""

@@ -79,7 +79,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "core/api/": ("core/common/",),
     "core/text/": ("core/api/",),
     "core/media/": BASE,
-    "core/radix/": ("core/api/",),
+    "core/radix/": BASE,
     "core/fsm/regex/": ("core/api/",),
     "core/fsm/tokens/": ("core/api/", "core/fsm/regex/"),
     "core/fsm/json_schema/patterns/": ("core/api/", "core/fsm/regex/"),

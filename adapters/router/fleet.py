@@ -35,6 +35,7 @@ class Fleet:
         self._num_indices = 0
         self._gone = self._sweeping = 0
         self.num_placed = 0
+        self.last_placed = 0.0
 
     @property
     def num_ready(self) -> int:
@@ -106,9 +107,11 @@ class Fleet:
         takes_calls = bool(self.loads.everyone & replica.bit)
         self._retire(replica)
         replica.index = self._index()
-        replica.num_foreign = 0
+        replica.life, replica.report_end = "", -1
         if takes_calls:
             self.enter(replica)
+        else:
+            replica.num_foreign = 0
 
     def remove(self, replica: Replica) -> None:
         """Forget a replica."""
@@ -122,6 +125,7 @@ class Fleet:
         if not placement.bit:
             return None
         self.num_placed += 1
+        self.last_placed = time.monotonic()
         found = self._by_bit[placement.bit]
         self.loads.change(found.bit, 1)
         found.num_open += 1

@@ -29,6 +29,7 @@ from .flight import Flight
 from .health import Watch
 from .keys import Encoder, request_of
 from .replica import Replica, ReplicaView, State
+from .reports import EvictionReader
 from .views import joined_info, joined_snapshot
 
 _PATIENCE = 30.0
@@ -74,7 +75,8 @@ class Router(ProcessLocal):
         self._held: dict[Flight, None] = {}
         self._num_resent = self._num_deaths = 0
         self.is_closed = False
-        self._watch = Watch(self, self._fleet, self._lock, heartbeat, hang_timeout)
+        reader = EvictionReader(self._fleet, self._lock, lambda: self._encoder is not None)
+        self._watch = Watch(self, self._fleet, self._lock, heartbeat, hang_timeout, reader)
         self.policy = policy
         for name, backend in named.items():
             self.add(backend, name)
@@ -118,7 +120,13 @@ class Router(ProcessLocal):
             raise BackendClosed.before()
         with self._lock:
             fleet = self._fleet
-            own: dict[str, int | float] = {"resent": self._num_resent, "deaths": self._num_deaths}
+            reader = self._watch.evictions
+            own: dict[str, int | float] = {
+                "resent": self._num_resent,
+                "deaths": self._num_deaths,
+                "evictions_read": reader.num_evictions,
+                "resyncs": reader.num_resyncs,
+            }
             load = {
                 "replicas": len(fleet.replicas),
                 "ready_replicas": fleet.num_ready,

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..api.config import EngineConfig
+from ..api.evictions import NUM_PREFIXES, EvictionReport, PrefixReport
 from ..api.owner import Owner, ProcessLocal
 from ..api.protocol import (
     BackendClosed,
@@ -151,6 +152,16 @@ class ProcessBackend(ProcessLocal):
         """The radix tree now, for pictures: its most active nodes, and the first tokens of each
         edge. None: all, which may be much to send."""
         return tuple(self._request("snapshot", max_nodes, max_tokens))
+
+    def evictions(self, after: int = -1) -> EvictionReport:
+        """What the cache has forgotten since a report that ended with this number."""
+        found: EvictionReport = self._request("evictions", after)
+        return found
+
+    def prefixes(self, count: int = NUM_PREFIXES) -> PrefixReport:
+        """The prefixes in the cache that were used last."""
+        found: PrefixReport = self._request("prefixes", count)
+        return found
 
     def clear_cache(self) -> int:
         """Forget what no open call uses; returns how many tokens."""
