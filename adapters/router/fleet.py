@@ -4,6 +4,7 @@ and who holds which prefix. It changes under the router's lock, and waits for no
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 from ...core.api.protocol import (
     Backend,
@@ -50,6 +51,11 @@ class Fleet:
             for it in self.replicas.values()
         )
 
+    @property
+    def uses_tree(self) -> bool:
+        """Whether the policy reads the meta-tree."""
+        return self.policy.uses_tree
+
     def counters(self) -> dict[str, int | float]:
         """Totals of the policy."""
         counters: dict[str, int | float] = {"placed": self.num_placed}
@@ -94,7 +100,7 @@ class Fleet:
         replica.state, replica.fault = state, fault
         self.loads.leave(replica.bit)
 
-    def die(self, replica: Replica, error: BaseException | None) -> None:
+    def die(self, replica: Replica, error: BaseException) -> None:
         """A replica has ended, and what it held is gone."""
         replica.may_return = not isinstance(error, EngineDied) or error.is_replaced
         replica.num_failures += 1
@@ -138,6 +144,12 @@ class Fleet:
             replica.num_failures = 0
         replica.num_open -= 1
         self.loads.change(replica.bit, -1)
+
+    def hold(self, replica: Replica, namespace: str, keys: Iterable[bytes]) -> None:
+        """A replica holds these from now on, if it is there."""
+        if self._by_bit.get(replica.bit) is replica:
+            for key in keys:
+                self.tree.add(namespace, key, replica.bit)
 
     def note_info(self, replica: Replica, info: BackendInfo, num_open: int) -> None:
         """A replica has reported what it runs, when it had at most `num_open` calls of this router;

@@ -25,7 +25,7 @@ _SWEPT_NODES = 2000  # under the lock at a time
 class Watched(Protocol):
     """What the watch needs of its router."""
 
-    def note_death(self, replica: Replica, error: BaseException | None) -> None:
+    def note_death(self, replica: Replica, error: BaseException) -> None:
         """A replica has ended."""
 
     def tick(self) -> None:

@@ -23,11 +23,13 @@ MOST_ROOTS = 1 << 16  # names of roots that are remembered
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a policy sees of a call. key: digests of its prompt; empty for a short one. root: whose
-    it is and its name, where the call has a hint."""
+    """What a policy sees of a call. key: digests of its prompt; empty for a short one. rest: what
+    is left of the prompt after the last of these. root: whose it is and its name, where the call
+    has a hint."""
 
     namespace: str
     key: bytes = b""
+    rest: bytes = b""
     root: tuple[str, str] | None = None
 
 
@@ -41,7 +43,9 @@ class Placement:
 
 
 class Policy(Protocol):
-    """A way to choose among replicas."""
+    """A way to choose among replicas. uses_tree: whether it reads the meta-tree."""
+
+    uses_tree: bool
 
     def choose(self, request: Request, among: int) -> Placement:
         """One of these replicas, a set that may be empty. The request will be sent there."""
@@ -61,6 +65,8 @@ class Replicas:
 
 class RoundRobin:
     """One replica after the other."""
+
+    uses_tree = False
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
@@ -88,6 +94,8 @@ class LeastLoaded(RoundRobin):
 
 class Random:
     """Any replica."""
+
+    uses_tree = False
 
     def __init__(self, replicas: Replicas, seed: int | None = None) -> None:
         self._replicas = replicas
@@ -117,17 +125,19 @@ class Affinity:
     """The replica that holds the longest prefix of the prompt, or the root that its hint names,
     unless that is too busy: then the least loaded one, which holds the root as well from then on.
 
-    A prefix counts where it is at least half of the prompt, or the call's hint names its root: what
-    all prompts begin with is everywhere soon, and must not draw them to one place. Anything else is
-    placed by load, and where that leaves a choice by rendezvous hashing.
+    A prefix counts where it is at least a quarter of the prompt, or the call's hint names its root.
+    Anything else is placed by load, and where that leaves a choice by rendezvous hashing.
 
     max_gap, max_ratio: a replica that has so many calls more than the least loaded one, and so many
       times as many, is too busy whatever it holds.
-    gap, ratio: the same, where sending a call elsewhere is paid out of a credit: `share` of the
-      tokens of all prompts, and `credit` bytes of keys for each replica to begin with. So balance
-      costs no more than this share of what the caches save, and roots that are fewer than the
-      replicas are replicated at once.
+    gap, ratio: the same, where what is computed again elsewhere is paid out of a credit: `share` of
+      the tokens of all prompts, and `credit` bytes of keys for each replica to begin with. So
+      balance costs no more than this share of what the caches save, and roots that are fewer than
+      the replicas are replicated at once. (Who weighs the cost of each call alone has every root
+      everywhere in the end.)
     """
+
+    uses_tree = True
 
     def __init__(
         self,
@@ -135,8 +145,8 @@ class Affinity:
         *,
         max_gap: int = 64,
         max_ratio: float = 1.5,
-        gap: int = 4,
-        ratio: float = 1.25,
+        gap: int = 8,
+        ratio: float = 2.0,
         share: float = 0.02,
         credit: int = 1 << 10,
     ) -> None:
@@ -180,16 +190,17 @@ class Affinity:
         nearest, load = self._replicas.loads.least(holders)
         if load - low < min(self._gap, self._max_gap):
             return self._one_of(request, nearest, held)
+        kept = self._one_of(request, self._longest(nearest, held), held)
         spilled = self._one_of(request, self._longest(least, held), held)
-        if self._is_too_busy(load, low, len(request.key) - spilled.expected):
+        if self._is_too_busy(load, low, kept.expected - spilled.expected):
             self.num_spills += 1
             return spilled
-        return self._one_of(request, nearest, held)
+        return kept
 
     def _holders(self, request: Request, among: int, held: list[Held]) -> int:
         """The replicas that a call is drawn to."""
         of_root = 0 if request.root is None else self._roots.get(request.root, 0) & among
-        if held and (of_root & held[0].holders or 2 * held[0].length >= len(request.key)):
+        if held and (of_root & held[0].holders or 4 * held[0].length >= len(request.key)):
             return of_root & held[0].holders or held[0].holders
         return of_root
 

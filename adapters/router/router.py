@@ -18,6 +18,7 @@ from ...core.api.protocol import (
     BackendClosed,
     BackendInfo,
     Call,
+    Completion,
     InvalidCall,
     NodeView,
     Reply,
@@ -27,7 +28,7 @@ from ...core.common.exits import close_at_exit
 from .fleet import Fleet
 from .flight import Flight
 from .health import Watch
-from .keys import Encoder, request_of
+from .keys import Encoder, answered, request_of
 from .replica import Replica, ReplicaView, State
 from .reports import EvictionReader
 from .views import joined_info, joined_snapshot
@@ -253,15 +254,26 @@ class Router(ProcessLocal):
             self._num_resent += flight.num_sends > 0
             return found
 
-    def land(self, flight: Flight, replica: Replica, error: BaseException | None) -> None:
+    def land(self, flight: Flight, replica: Replica, end: Completion | BaseException) -> None:
         """As `Dispatcher.land`."""
+        has_answered = isinstance(end, Completion)
+        keys = self._keys_of(flight, end) if isinstance(end, Completion) else ()
         with self._changed:
-            self._fleet.land(replica, error is None)
-            is_death = isinstance(error, BackendClosed) and not self.is_closed
+            self._fleet.land(replica, has_answered)
+            self._fleet.hold(replica, flight.request.namespace, keys)
+            is_death = isinstance(end, BackendClosed) and not self.is_closed
             if is_death and replica.state in (State.READY, State.HANGING):
-                self.note_death(replica, error)
+                self.note_death(replica, end)
             if not replica.num_open:
                 self._changed.notify_all()
+
+    def _keys_of(self, flight: Flight, end: Completion) -> Iterable[bytes]:
+        """What a replica holds besides the prompt, now that it has answered."""
+        if not self._fleet.uses_tree:
+            return ()
+        request, call = flight.request, flight.call
+        keys = {answered(request, call, it, self._encoder) for it in end.outputs}
+        return [key for key in keys if len(key) > len(request.key)]
 
     def wait(self, flight: Flight) -> bool:
         """As `Dispatcher.wait`."""
@@ -286,7 +298,7 @@ class Router(ProcessLocal):
 
     # --- what the watch says ---------------------------------------------------------------------
 
-    def note_death(self, replica: Replica, error: BaseException | None) -> None:
+    def note_death(self, replica: Replica, error: BaseException) -> None:
         """A replica has ended. Under the lock."""
         self._num_deaths += 1
         self._fleet.die(replica, error)
