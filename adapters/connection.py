@@ -9,7 +9,7 @@ import functools
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -70,11 +70,13 @@ REMOTE_SETTINGS = ("api_key", "connect_timeout", "silence")
 
 
 def connect(
-    model: str | Path = EMBEDDED,
+    model: str | Path | Sequence[str | Path] = EMBEDDED,
     *,
     process: bool = False,
     restart: bool = False,
     revision: str | None = None,
+    replicas: int | None = None,
+    policy: str = "affinity",
     **settings: Any,
 ) -> Backend:
     """A runtime for a model: a checkpoint folder, "tiny" for the embedded one, a model of the hub
@@ -88,20 +90,59 @@ def connect(
       open end in EngineDied, as do those that come before the new one is ready; later ones work. A
       spare process without a model waits for it (about 200 MB, and as much for each rank).
     revision: a branch, a tag or a commit of a hub model.
+    replicas: so many engines of the model in child processes, behind one router. A list of URLs in
+      place of the model: these servers, behind one router (docs/replicas.md).
+    policy: of the router: "affinity", "round-robin", "least-loaded", "power-of-two" or "random".
     settings: as in `core.api.config.EngineConfig`; for a URL as in
     `adapters.http.client.RemoteBackend` (api_key and its like). Raises InvalidModel or InvalidCall,
     and BackendClosed for a URL where no forkroot server answers.
     """
     if not isinstance(process, bool):
         raise InvalidCall("process", process, "True or False")
-    if not isinstance(restart, bool) or (restart and not process):
+    if not isinstance(restart, bool) or (restart and not process and replicas is None):
         allowed = "False, or True beside process=True: an engine in this process ends with it"
         raise InvalidCall("restart", restart, allowed)
     from .registry import registry
 
     plugins = registry()
-    backend = _started(pinned(model, revision), process, restart, settings, plugins)
+    backend: Backend
+    if isinstance(model, list | tuple) or replicas is not None:
+        models = tuple(model) if isinstance(model, list | tuple) else (model,)
+        pins = [pinned(it, revision) for it in models]
+        backend = _routed(pins, process, restart, replicas, policy, settings, plugins)
+    else:
+        backend = _started(pinned(model, revision), process, restart, settings, plugins)
     plugins.started(backend)
+    return backend
+
+
+def _routed(
+    models: Sequence[str | Path],
+    process: bool,
+    restart: bool,
+    replicas: int | None,
+    policy: str,
+    settings: Mapping[str, Any],
+    registry: Registry,
+) -> Backend:
+    start = import_module(".router.start", __package__)
+    start.check_policy(policy)
+    if replicas is None:
+        names = start.names_of(models)
+
+        def one(index: int) -> Backend:
+            return _started(models[index], process, restart, settings, registry)
+    else:
+        count = start.check_replicas(replicas)
+        if len(models) > 1 or is_url(models[0]):
+            raise InvalidCall("replicas", replicas, "None for servers: a list of their URLs")
+        names, source = list(map(str, range(count))), located(models[0])
+
+        def one(index: int) -> Backend:
+            own = start.settings_of(index, count, settings)
+            return _started(source, True, restart, own, registry)
+
+    backend: Backend = start.over(names, one, policy)
     return backend
 
 

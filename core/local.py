@@ -350,7 +350,7 @@ def fitted(config: EngineConfig, described: Described) -> EngineConfig:
         config = replace(config, max_running=load.max_running, chunk_tokens=load.chunk_tokens)
         memory = max(0, free - working_bytes(described, dtype, load, shares))
     else:
-        memory = max(0, available_memory() - weights) // 4
+        memory = max(0, available_memory() - weights) // (3 + config.engines)
     return replace(config, dtype=dtype).resolve(described.context_len, kv_bytes, memory)
 
 

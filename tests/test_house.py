@@ -175,6 +175,7 @@ WAYS_UP = {
     ("adapters/connection.py", "core/process/client.py"),
     ("adapters/connection.py", "core/process/supervisor.py"),
     ("adapters/connection.py", "adapters/http/client.py"),
+    ("adapters/connection.py", "adapters/router/start.py"),
 }
 
 TORCH = ("torch", "triton", "flashinfer", "safetensors.torch")

@@ -52,6 +52,13 @@ class Fleet:
         )
 
     @property
+    def has_ended(self) -> bool:
+        """Whether all replicas have ended, and none may come back."""
+        return bool(self.replicas) and all(
+            it.state is State.DEAD and not it.may_return for it in self.replicas.values()
+        )
+
+    @property
     def uses_tree(self) -> bool:
         """Whether the policy reads the meta-tree."""
         return self.policy.uses_tree

@@ -130,10 +130,11 @@ class Affinity:
 
     max_gap, max_ratio: a replica that has so many calls more than the least loaded one, and so many
       times as many, is too busy whatever it holds.
-    gap, ratio: the same, where what is computed again elsewhere is paid out of a credit: `share` of
-      the tokens of all prompts, and `credit` bytes of keys for each replica to begin with. So
-      balance costs no more than this share of what the caches save, and roots that are fewer than
-      the replicas are replicated at once. (Who weighs the cost of each call alone has every root
+    gap, idle: one that has so many calls more than the least loaded one is too busy, too, if that
+      has no more than `idle`, and what is computed again there is paid out of a credit: `share` of
+      what has to be computed anyway, and `credit` bytes of keys for each replica to begin with. So
+      balance costs no more than this share of the work, and roots that are fewer than the replicas
+      are replicated at once. (Who weighs the cost of each call alone has every root
       everywhere in the end.)
     """
 
@@ -146,13 +147,13 @@ class Affinity:
         max_gap: int = 64,
         max_ratio: float = 1.5,
         gap: int = 8,
-        ratio: float = 2.0,
-        share: float = 0.02,
-        credit: int = 1 << 10,
+        idle: int = 2,
+        share: float = 0.05,
+        credit: int = 1 << 9,
     ) -> None:
         self._replicas = replicas
         self._max_gap, self._max_ratio = max_gap, max_ratio
-        self._gap, self._ratio = gap, ratio
+        self._gap, self._idle = gap, idle
         self._share, self._credit_each = share, credit
         self._most_credit = self._credit = 0.0
         self._roots: OrderedDict[tuple[str, str], int] = OrderedDict()
@@ -161,8 +162,8 @@ class Affinity:
     def choose(self, request: Request, among: int) -> Placement:
         """As `Policy.choose`."""
         among &= self._replicas.loads.everyone
-        self._earn(request, among)
         held = self._replicas.tree.find(request.namespace, request.key, among)
+        self._earn(len(request.key) - (held[0].length if held else 0), among)
         placement = self._placed(request, among, held)
         self._replicas.tree.add(request.namespace, request.key, placement.bit)
         if request.root is not None and placement.bit:
@@ -175,12 +176,12 @@ class Affinity:
             if known & holders:
                 self._roots[root] = known & ~holders
 
-    def _earn(self, request: Request, among: int) -> None:
+    def _earn(self, num_computed: int, among: int) -> None:
         most = float(self._credit_each * among.bit_count())
         if most > self._most_credit:
             self._credit += most - self._most_credit
         self._most_credit = most
-        self._credit = min(most, self._credit + self._share * len(request.key))
+        self._credit = min(most, self._credit + self._share * num_computed)
 
     def _placed(self, request: Request, among: int, held: list[Held]) -> Placement:
         holders = self._holders(request, among, held)
@@ -207,7 +208,7 @@ class Affinity:
     def _is_too_busy(self, load: int, low: int, cost: int) -> bool:
         if load - low > self._max_gap and load > self._max_ratio * low:
             return True
-        if load - low < self._gap or load <= self._ratio * low or cost > self._credit:
+        if load - low < self._gap or low > self._idle or cost > self._credit:
             return False
         self._credit -= cost
         return True

@@ -19,6 +19,7 @@ from ...core.api.protocol import (
     BackendInfo,
     Call,
     Completion,
+    EngineDied,
     InvalidCall,
     NodeView,
     Reply,
@@ -69,7 +70,6 @@ class Router(ProcessLocal):
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._fleet = Fleet(policy, tree_bytes)
-        self._given_tokenizer = tokenizer
         self._encoder: Encoder | None = tokenizer
         self._patience = patience
         self._open: dict[Flight, None] = {}
@@ -92,6 +92,21 @@ class Router(ProcessLocal):
         if self._encoder is None:
             raise AttributeError("the replicas of this router have no tokenizer in this process")
         return self._encoder
+
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: Any) -> None:
+        """Compare prompts as this tokenizer's tokens from now on; what is known is forgotten."""
+        with self._lock:
+            self._encoder = tokenizer
+            self._fleet.forget_all()
+            for one in self._fleet.replicas.values():
+                one.life, one.report_end = "", -1
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is closed, or all its replicas have ended and none may come back."""
+        with self._lock:
+            return self.is_closed or self._fleet.has_ended
 
     # --- calls -----------------------------------------------------------------------------------
 
@@ -116,11 +131,13 @@ class Router(ProcessLocal):
         """The model, and the counters and the load of all replicas together, as they last reported;
         beside them those of the router: "replicas", "ready_replicas", "held" (calls that wait for a
         replica), "resent" (calls sent once more), "deaths", "meta_nodes", "meta_bytes". Raises
-        BackendClosed once it is closed."""
+        BackendClosed once it is closed, EngineDied where all replicas have ended for good."""
         if self.is_closed:
             raise BackendClosed.before()
         with self._lock:
             fleet = self._fleet
+            if fleet.has_ended:
+                raise EngineDied("all replicas have ended, and none may come back")
             reader = self._watch.evictions
             own: dict[str, int | float] = {
                 "resent": self._num_resent,

@@ -25,7 +25,7 @@ class Tenancy(NamedTuple):
 
 SHAPES: dict[str, Tenancy] = {
     "mmlu": Tenancy(workloads.mmlu, 0.07, 2, 32),
-    "hellaswag": Tenancy(workloads.hellaswag, 0.1, 4, 24),
+    "hellaswag": Tenancy(workloads.hellaswag, 0.3, 4, 24),
     "gsm8k": Tenancy(workloads.gsm8k, 0.1, 4, 24),
     "react": Tenancy(workloads.react, 0.06, 4, 8),
     "agents": Tenancy(workloads.generative_agents, 0.03, 4, 32),

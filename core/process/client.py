@@ -53,6 +53,15 @@ _SECONDS_TO_END = 3.0  # where its engine has died
 _DEVICE_FACTOR = 10
 
 
+def read_tokenizer(folder: Path, config: EngineConfig, vocabulary_size: int) -> Tokenizer:
+    """The tokenizer of a checkpoint, as an engine with this config and so many tokens has it."""
+    found = Tokenizer.from_folder(folder, config.plain_content)
+    found.widen(vocabulary_size)
+    if (processor := vision.load(folder)) is not None:
+        found.take_pictures(processor, partial(load, limits=MediaLimits.of(config)))
+    return found
+
+
 class ProcessBackend(ProcessLocal):
     """As `Backend`, over an engine in a child process. `settings` as in EngineConfig.
 
@@ -98,11 +107,7 @@ class ProcessBackend(ProcessLocal):
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """As the engine's own, read here at its first use."""
-        found = Tokenizer.from_folder(self._folder, self._config.plain_content)
-        found.widen(self.info().vocabulary_size)
-        if (processor := vision.load(self._folder)) is not None:
-            found.take_pictures(processor, partial(load, limits=MediaLimits.of(self._config)))
-        return found
+        return read_tokenizer(self._folder, self._config, self.info().vocabulary_size)
 
     @property
     def pid(self) -> int:
