@@ -12,7 +12,7 @@ from forkroot.core.common.digests import CHUNK, DIGEST, digests
 INDICES = st.integers(0, 9)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("elud"), INDICES, st.integers(0, 3)), max_size=60))
 def test_the_least_loaded_of_any_set_is_found(steps: list[tuple[str, int, int]]) -> None:
     loads, model = Loads(), dict[int, int]()

@@ -124,4 +124,4 @@ class RouterMachine(RuleBasedStateMachine):
 
 
 TestRouter = RouterMachine.TestCase
-TestRouter.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestRouter.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)

@@ -65,7 +65,7 @@ def length(held: list[Held], bit: int) -> int:
     return next((it.length for it in held if it.holders & bit), 0)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(STEPS, SPACES, KEYS)
 def test_the_tree_finds_what_a_model_of_all_prefixes_finds(
     steps: list[tuple], space: str, key: bytes
@@ -95,7 +95,7 @@ def test_the_tree_finds_what_a_model_of_all_prefixes_finds(
         assert least.length(space, key, bit) <= found <= most.length(space, key, bit)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(SPACES, KEYS, BITS), max_size=60))
 def test_memory_is_bounded_and_the_newest_prefix_stays(
     entries: list[tuple[str, bytes, int]],
