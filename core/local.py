@@ -48,6 +48,7 @@ from .fsm.constraints import Constraints
 from .media.limits import MediaLimits
 from .media.load import load as load_media
 from .model import vision
+from .model.checkpoint import load as checkpoints
 from .model.checkpoint.load import Described, auto_dtype, check_shares, describe
 from .model.checkpoint.loops import precompiled
 from .model.checkpoint.memory import Load, largest_load, working_bytes
@@ -336,7 +337,7 @@ def fitted(config: EngineConfig, described: Described) -> EngineConfig:
     check_shares(described, config.ranks)
     dtype = auto_dtype(described, config.device) if config.dtype == "auto" else config.dtype
     if config.deterministic:
-        _check_deterministic(described, dtype)
+        checkpoints.check_deterministic(described, dtype)
     device = _device(config.device)
     shares = config.ranks if device.type == "cuda" else 1  # ranks on a CPU share its memory
     weights = described.num_parameters() * DTYPE_BYTES[dtype] // shares
@@ -352,15 +353,6 @@ def fitted(config: EngineConfig, described: Described) -> EngineConfig:
     else:
         memory = max(0, available_memory() - weights) // (3 + config.engines)
     return replace(config, dtype=dtype).resolve(described.context_len, kv_bytes, memory)
-
-
-def _check_deterministic(described: Described, dtype: str) -> None:
-    """Raise InvalidCall where a token's numbers may depend on those beside it."""
-    if dtype != "float32":
-        raise InvalidCall("dtype", dtype, "float32, with deterministic=True")
-    if not isinstance(described, ModelConfig) or described.num_experts:
-        allowed = "False, but for dense models of our own architectures (docs/models.md)"
-        raise InvalidCall("deterministic", True, allowed)
 
 
 def _loads(config: EngineConfig) -> Iterator[Load]:

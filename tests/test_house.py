@@ -64,6 +64,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     ("core/model/runner/", "core/model/checkpoint/", "examples/"),
     ("core/", "models/training/world/"),
+    ("check_command.py",),
     ("models/training/tasks/", "models/training/scenes/", "__main__.py"),
     ("models/training/",),
     ("models/", "models/training/vision/"),
@@ -164,7 +165,8 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "models/training/": ("models/training/*",),
     "models/training/vision/": ("models/training/*", "core/model/hub/"),
     "models/": (),
-    "__main__.py": ("core/*", "adapters/*", "examples/", "__init__.py"),
+    "check_command.py": ("core/*", "adapters/*", "examples/", "__init__.py"),
+    "__main__.py": ("check_command.py", "core/*", "adapters/*", "examples/", "__init__.py"),
 }
 
 # The ways up: `forkroot.connect` fetches the composition root, or a client, when called, and a hub

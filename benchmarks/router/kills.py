@@ -115,7 +115,7 @@ def run(num_replicas: int, num_kills: int, num_streams: int, length: int, seed: 
     chance = random.Random(seed)
     roots = [" ".join(chance.choices(_WORDS, k=60)) for _ in range(8)]
     prompts = [f"{root} {chance.choice(_WORDS)} {n}" for n in range(5) for root in roots]
-    settings = {"num_slots": 20_000, "dtype": "float32", "deterministic": True}
+    settings = {"num_slots": 20_000, "dtype": "float32", "deterministic": True, "max_running": 16}
     backend: Any = forkroot.connect("tiny", replicas=num_replicas, restart=True, **settings)
     with backend:
         streams = Streams(backend, prompts, length)
