@@ -45,7 +45,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (
         *("core/fsm/json_schema/", "kernels/cpu/decoder/", "adapters/native/language/"),
         *("adapters/langchain/", "adapters/http/requests/", "adapters/http/bench/"),
-        "adapters/api/",
+        *("adapters/api/", "adapters/router/"),
     ),
     (
         *("core/fsm/grammar/", "kernels/devices.py", "adapters/native/interpreter/"),
@@ -64,6 +64,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     ("core/model/runner/", "core/model/checkpoint/", "examples/"),
     ("core/", "models/training/world/"),
+    ("check_command.py",),
     ("models/training/tasks/", "models/training/scenes/", "__main__.py"),
     ("models/training/",),
     ("models/", "models/training/vision/"),
@@ -79,7 +80,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "core/api/": ("core/common/",),
     "core/text/": ("core/api/",),
     "core/media/": BASE,
-    "core/radix/": ("core/api/",),
+    "core/radix/": BASE,
     "core/fsm/regex/": ("core/api/",),
     "core/fsm/tokens/": ("core/api/", "core/fsm/regex/"),
     "core/fsm/json_schema/patterns/": ("core/api/", "core/fsm/regex/"),
@@ -129,6 +130,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/hints/": BASE,
     "adapters/common/": BASE,
     "adapters/": (*BASE, "core/model/hub/", "adapters/hints/", "adapters/common/"),
+    "adapters/router/": (*BASE, "adapters/", "adapters/common/"),
     "adapters/api/": (*BASE, "adapters/", "adapters/common/"),
     "adapters/native/language/": (*BASE, "adapters/", "adapters/common/"),
     "adapters/native/interpreter/": (*BASE, "adapters/native/language/"),
@@ -163,7 +165,8 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "models/training/": ("models/training/*",),
     "models/training/vision/": ("models/training/*", "core/model/hub/"),
     "models/": (),
-    "__main__.py": ("core/*", "adapters/*", "examples/", "__init__.py"),
+    "check_command.py": ("core/*", "adapters/*", "examples/", "__init__.py"),
+    "__main__.py": ("check_command.py", "core/*", "adapters/*", "examples/", "__init__.py"),
 }
 
 # The ways up: `forkroot.connect` fetches the composition root, or a client, when called, and a hub
@@ -174,6 +177,7 @@ WAYS_UP = {
     ("adapters/connection.py", "core/process/client.py"),
     ("adapters/connection.py", "core/process/supervisor.py"),
     ("adapters/connection.py", "adapters/http/client.py"),
+    ("adapters/connection.py", "adapters/router/start.py"),
 }
 
 TORCH = ("torch", "triton", "flashinfer", "safetensors.torch")

@@ -19,7 +19,7 @@ from starlette.routing import BaseRoute, Match, Route
 
 from ...core.common.suggestions import did_you_mean
 from ..registry import registry
-from .forkroot import calls, operation, page, prefixes
+from .forkroot import calls, operation, page, prefixes, reports
 from .openai import chat, completions, models, responses
 from .requests.bodies import REPORTED_ERRORS, FastPath, is_reader
 from .requests.unknown import HEADER
@@ -62,6 +62,7 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
         models.routes(served, settings),
         operation.routes(served, requests, metrics),
         page.routes(runtime),
+        reports.routes(runtime),
     ]
     for router in routers:
         app.include_router(router)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..api.config import EngineConfig
+from ..api.evictions import NUM_PREFIXES, EvictionReport, PrefixReport
 from ..api.owner import Owner, ProcessLocal
 from ..api.protocol import BackendClosed, BackendInfo, Call, NodeView, Reply
 from ..common.exits import close_at_exit
@@ -115,6 +116,11 @@ class RestartingBackend(ProcessLocal):
         """That of the engine's model."""
         return self._engine.tokenizer
 
+    @property
+    def engine_pid(self) -> int:
+        """The process id of the engine that lives now."""
+        return self._engine.pid
+
     def submit(self, call: Call) -> Reply:
         """As `Backend.submit`; the call ends in BackendClosed where no engine lives now."""
         reply = self._engine.submit(call)
@@ -134,6 +140,14 @@ class RestartingBackend(ProcessLocal):
             self._wake.set()
             raise
         return replace(info, counters={**info.counters, "restarts": self._num_restarts})
+
+    def evictions(self, after: int = -1) -> EvictionReport:
+        """As `ProcessBackend.evictions`, of the engine that lives now."""
+        return self._engine.evictions(after)
+
+    def prefixes(self, count: int = NUM_PREFIXES) -> PrefixReport:
+        """As `ProcessBackend.prefixes`, of the engine that lives now."""
+        return self._engine.prefixes(count)
 
     def clear_cache(self) -> int:
         """Forget what no open call uses; returns how many tokens."""
