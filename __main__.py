@@ -1,4 +1,5 @@
-"""The command line: `forkroot demo`, `chat`, `serve`, `bench`, `check`, `plugins`, `completion`.
+"""The command line: `forkroot demo`, `chat`, `serve`, `drain`, `bench`, `check`, `plugins`,
+`completion`.
 
 Each command is one function. Exit codes: 0; 1 if the answer is no (a model that cannot be run);
 2 for a usage error or a failure; 130 after Ctrl-C.
@@ -36,7 +37,12 @@ from .adapters.connection import (
     located,
 )
 from .adapters.http.bench.options import add_bench_options
-from .adapters.http.options import access_settings, add_serve_options, server_limits
+from .adapters.http.options import (
+    access_settings,
+    add_drain_options,
+    add_serve_options,
+    server_limits,
+)
 from .adapters.plugin_table import add_plugins_options
 from .adapters.usage import (
     Parser,
@@ -255,6 +261,13 @@ def serve(options: argparse.Namespace) -> int:
         return serve_http(runtime, settings, options.host, options.port)
 
 
+def drain(options: argparse.Namespace) -> int:
+    """Let a server take no new requests; 1 if some are open at the end of the wait."""
+    from .adapters.http.drain import run
+
+    return run(options)
+
+
 def completion(shell: str, parser: argparse.ArgumentParser) -> int:
     """Print the script that completes commands and options in a shell."""
     import shtab
@@ -364,6 +377,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     serving.set_defaults(run=serve)
     add_serve_options(serving, model)
+
+    draining = commands.add_parser("drain", help="let a server take no new requests")
+    draining.set_defaults(run=drain)
+    add_drain_options(draining)
 
     benching = commands.add_parser("bench", help="measure an OpenAI-compatible server under load")
     add_bench_options(benching, _new_file)
