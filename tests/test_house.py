@@ -45,7 +45,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (
         *("core/fsm/json_schema/", "kernels/cpu/decoder/", "adapters/native/language/"),
         *("adapters/langchain/", "adapters/http/requests/", "adapters/http/bench/"),
-        "adapters/api/",
+        *("adapters/api/", "adapters/router/"),
     ),
     (
         *("core/fsm/grammar/", "kernels/devices.py", "adapters/native/interpreter/"),
@@ -129,6 +129,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/hints/": BASE,
     "adapters/common/": BASE,
     "adapters/": (*BASE, "core/model/hub/", "adapters/hints/", "adapters/common/"),
+    "adapters/router/": (*BASE, "adapters/", "adapters/common/"),
     "adapters/api/": (*BASE, "adapters/", "adapters/common/"),
     "adapters/native/language/": (*BASE, "adapters/", "adapters/common/"),
     "adapters/native/interpreter/": (*BASE, "adapters/native/language/"),
