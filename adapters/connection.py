@@ -70,8 +70,10 @@ REMOTE_SETTINGS = ("api_key", "connect_timeout", "silence")
 
 
 def connect(
-    model: str | Path = EMBEDDED,
+    where: str | Path | None = None,
+    /,
     *,
+    model: str | Path | None = None,
     process: bool = False,
     restart: bool = False,
     revision: str | None = None,
@@ -79,10 +81,11 @@ def connect(
 ) -> Backend:
     """A runtime for a model: a checkpoint folder, "tiny" for the embedded one, a model of the hub
     ("Qwen/Qwen2.5-0.5B-Instruct", or with "@revision"), the URL of a forkroot server
-    ("http://127.0.0.1:30000"), an API model ("openai:MODEL", "anthropic:MODEL"), or another name
-    that a plugin knows. A folder comes before a plugin, and a
-    plugin before the hub, from which what is not in its cache is downloaded.
+    ("http://127.0.0.1:30000"), an API model ("openai:MODEL", "anthropic:MODEL"), a cluster of Ray
+    ("ray:auto", "ray://HOST:10001"), or another name that a plugin knows. A folder comes before a
+    plugin, and a plugin before the hub, from which what is not in its cache is downloaded.
 
+    model: in place of the first argument; beside it, what a cluster is to run.
     process: run it in a child process, so that busy threads of this one do not slow it.
     restart: start another child process where one dies (up to 5 times in a row). Calls that were
       open end in EngineDied, as do those that come before the new one is ready; later ones work. A
@@ -100,7 +103,15 @@ def connect(
     from .registry import registry
 
     plugins = registry()
-    backend = _started(pinned(model, revision), process, restart, settings, plugins)
+    if model is not None and where is not None:
+        if not plugins.may_load(where) or is_known(where) or is_url(where):
+            raise InvalidCall("model", model, f"no model beside {str(where)!r}, which is one")
+        settings["model"] = pinned(model, revision)
+        source: str | Path = where
+    else:
+        named = where if model is None else model
+        source = pinned(EMBEDDED if named is None else named, revision)
+    backend = _started(source, process, restart, settings, plugins)
     plugins.started(backend)
     return backend
 

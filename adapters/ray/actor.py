@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,11 +18,11 @@ from ...core.api.protocol import (
     Backend,
     Call,
     CallFailed,
+    Chunk,
     ForkrootError,
     Reply,
     UnsupportedCall,
 )
-from ...core.api.reply import LoopNotifier, batches
 
 QUESTIONS = "info", "snapshot", "clear_cache", "reset_counters", "check"
 SECONDS_OF_PULL = 5.0  # after which an empty batch is a sign of life
@@ -40,7 +41,6 @@ class EngineActor:
             self._error = error
         self._replies: dict[int, Reply] = {}
         self._events: Events | None = None  # made in the event loop
-        self._streams = set[asyncio.Task[None]]()
         self._submitter = ThreadPoolExecutor(1, "forkroot-submit")  # keeps the order of calls
         self._asker = ThreadPoolExecutor(2, "forkroot-ask")
 
@@ -97,21 +97,8 @@ class EngineActor:
             events.add(number, "failed", sendable(error))
             return
         if call.stream:
-            events.loop.call_soon_threadsafe(self._follow, number, reply, events)
-        else:
-            reply.when_done(lambda ended: self._end(number, ended, events))
-
-    def _follow(self, number: int, reply: Reply, events: Events) -> None:
-        task = asyncio.get_running_loop().create_task(self._stream(number, reply, events))
-        self._streams.add(task)
-        task.add_done_callback(self._streams.discard)
-
-    async def _stream(self, number: int, reply: Reply, events: Events) -> None:
-        with contextlib.suppress(Exception):  # the ending has the error
-            async for chunks in batches(reply, events.notifier):
-                for chunk in chunks:
-                    events.add(number, "chunk", chunk)
-        self._end(number, reply, events)
+            follow(reply, lambda chunks: events.add(number, "chunks", chunks))
+        reply.when_done(lambda ended: self._end(number, ended, events))
 
     def _end(self, number: int, reply: Reply, events: Events) -> None:
         self._replies.pop(number, None)
@@ -127,7 +114,6 @@ class Events:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.notifier = LoopNotifier(loop)
         self._events: list[tuple[int, str, Any]] = []
         self._has_some = asyncio.Event()
         self._is_due = False
@@ -147,6 +133,23 @@ class Events:
         self._is_due = False  # what is added from here on wakes the loop again
         events, self._events = self._events, []
         return events
+
+
+def follow(reply: Reply, take: Callable[[Sequence[Chunk]], object]) -> None:
+    """As `Mailbox.follow`, of any reply: those without it are read by a thread."""
+    own: Callable[..., None] | None = getattr(reply, "follow", None)
+    if own is not None:
+        own(take)
+        return
+
+    def read() -> None:
+        with contextlib.suppress(Exception):  # the ending has the error
+            for chunk in reply:
+                take((chunk,))
+
+    reader = threading.Thread(target=read, name="forkroot-stream", daemon=True)
+    reader.start()
+    reply.when_done(lambda _: reader.join())
 
 
 def sendable(error: BaseException) -> ForkrootError:

@@ -41,7 +41,7 @@ class ActorBackend(ProcessLocal):
     """As `Backend`, over a running `actor.EngineActor`.
 
     actor: its handle. name: for messages. release: called once, when the actor is to be forgotten.
-    hang_timeout: seconds without an answer after which the actor counts as dead.
+    silence: seconds without an answer after which the actor counts as dead.
     is_replaced: another is started in its place if it dies; set on EngineDied.
     """
 
@@ -51,11 +51,11 @@ class ActorBackend(ProcessLocal):
         name: str,
         release: Callable[[], object],
         *,
-        hang_timeout: float = 30.0,
+        silence: float = 30.0,
         tokenizer: Callable[[BackendInfo], Any] | None = None,
     ) -> None:
         self._actor, self.name = actor, name
-        self._release, self._hang_timeout = release, hang_timeout
+        self._release, self._silence = release, silence
         self._owner = Owner()
         self._lock = threading.Lock()
         self._open: dict[int, Mailbox] = {}
@@ -139,7 +139,7 @@ class ActorBackend(ProcessLocal):
             raise self._closed_error(BackendClosed.before())
         answer = self._actor.ask.remote(kind, pack(details))
         try:
-            found = unpack(ray.get(answer, timeout=self._hang_timeout))
+            found = unpack(ray.get(answer, timeout=self._silence))
         except (RayError, ConnectionError) as error:
             self._end(f"does not answer ({_short(error)})")
             raise self._closed_error(BackendClosed.meanwhile()) from error
@@ -190,9 +190,9 @@ class ActorBackend(ProcessLocal):
         """Pull what the actor has, until it is gone or closed."""
         while not self._is_closed:
             try:
-                events = unpack(ray.get(self._actor.pull.remote(), timeout=self._hang_timeout))
+                events = unpack(ray.get(self._actor.pull.remote(), timeout=self._silence))
             except GetTimeoutError:
-                self._end(f"was silent for {self._hang_timeout:g} s")
+                self._end(f"was silent for {self._silence:g} s")
             except (RayError, ConnectionError, ValueError) as error:
                 self._end(f"has died ({_short(error)})")
             else:
@@ -200,9 +200,10 @@ class ActorBackend(ProcessLocal):
                     self._dispatch(number, kind, value)
 
     def _dispatch(self, number: int, kind: str, value: Any) -> None:
-        if kind == "chunk":
-            if (mailbox := self._open.get(number)) is not None:
-                mailbox.put(value)
+        if kind == "chunks":
+            mailbox = self._open.get(number)
+            for chunk in value if mailbox is not None else ():
+                mailbox.put(chunk)
             return
         with self._lock:
             ended = self._open.pop(number, None)

@@ -46,7 +46,7 @@ def join(address: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What an actor gets of the cluster, on one machine: cpus, gpus, and other resources by name."""
+    """What an actor gets of one machine of the cluster. resources: others, by name."""
 
     cpus: float = 1.0
     gpus: float = 0.0
@@ -72,7 +72,7 @@ class Starter:
     make: Callable[[], Backend]
     room: Room = Room()
     timeout: float = 600.0
-    hang_timeout: float = 30.0
+    silence: float = 30.0
     tokenizer: Callable[[BackendInfo], Any] | None = None
 
     def start(self, name: str) -> ActorBackend:
@@ -114,7 +114,7 @@ class Starter:
             actor,
             name,
             lambda: _remove(actor, group),
-            hang_timeout=self.hang_timeout,
+            silence=self.silence,
             tokenizer=self.tokenizer,
         )
 

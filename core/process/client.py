@@ -16,7 +16,7 @@ import subprocess
 import threading
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +38,12 @@ from ..api.reply import Mailbox
 from ..common import compiling
 from ..common.exits import close_at_exit
 from ..fsm.json_schema.jsontext import check_size
-from ..media.limits import MediaLimits
-from ..media.load import load
-from ..model import vision
 from ..model.hub.folders import is_dummy, model_folder
 from ..text.tokenizer import Tokenizer
 from .ipc import Child
 from .launch import start_engine
 from .liveness import LivenessMonitor, checks, descendants
+from .texts import tokenizer_of
 
 _SECONDS_TO_CLOSE = 10.0
 _SECONDS_TO_END = 3.0  # where its engine has died
@@ -97,11 +95,7 @@ class ProcessBackend(ProcessLocal):
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """As the engine's own, read here at its first use."""
-        found = Tokenizer.from_folder(self._folder, self._config.plain_content)
-        found.widen(self.info().vocabulary_size)
-        if (processor := vision.load(self._folder)) is not None:
-            found.take_pictures(processor, partial(load, limits=MediaLimits.of(self._config)))
-        return found
+        return tokenizer_of(self._folder, self._config, self.info().vocabulary_size)
 
     @property
     def pid(self) -> int:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from ..api.config import EngineConfig
 from ..api.owner import Owner, ProcessLocal
-from ..api.protocol import BackendClosed, BackendInfo, Call, NodeView, Reply
+from ..api.protocol import Backend, BackendClosed, BackendInfo, Call, NodeView, Reply
 from ..common.exits import close_at_exit
 from .client import ProcessBackend
 from .ipc import Child

@@ -90,9 +90,8 @@ def test_a_drained_server_can_take_requests_again(url: str, held: ScriptedBacken
 
 def test_a_call_of_the_protocol_is_refused_as_by_a_closed_backend(url: str) -> None:
     set_draining(url, "root", True)
-    with RemoteBackend(url, "one") as remote:
-        with pytest.raises(BackendClosed, match="is draining"):
-            remote.submit(Call((Text("Hello"),))).result(30)
+    with RemoteBackend(url, "one") as remote, pytest.raises(BackendClosed, match="is draining"):
+        remote.submit(Call((Text("Hello"),))).result(30)
 
 
 @pytest.mark.parametrize("key", [None, "one", "other"])
