@@ -156,4 +156,4 @@ def sendable(error: BaseException) -> ForkrootError:
     """The error itself if it is one of the protocol, else a CallFailed that says what it was."""
     if isinstance(error, ForkrootError):
         return error
-    return CallFailed(f"{type(error).__name__}: {error:.200}")
+    return CallFailed(f"{type(error).__name__}: {error!s:.200}")

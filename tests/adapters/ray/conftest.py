@@ -1,0 +1,28 @@
+"""One small cluster of Ray for all tests, on this machine; skipped without Ray."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+MEMORY = 200 << 20  # bytes of Ray's object store
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Any]:
+    """A running cluster of two processors; it ends with the tests."""
+    ray = pytest.importorskip("ray")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    ray.init(
+        num_cpus=2,
+        object_store_memory=MEMORY,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="WARNING",
+        namespace="forkroot",
+    )
+    yield ray
+    ray.shutdown()
