@@ -1,5 +1,4 @@
-"""The command line: `forkroot demo`, `chat`, `serve`, `drain`, `bench`, `check`, `plugins`,
-`completion`.
+"""The command line: `forkroot demo`, `chat`, `serve`, `route`, `drain`, `bench` and others.
 
 Each command is one function. Exit codes: 0; 1 if the answer is no (a model that cannot be run);
 2 for a usage error or a failure; 130 after Ctrl-C.
@@ -40,7 +39,9 @@ from .adapters.http.bench.options import add_bench_options
 from .adapters.http.options import (
     access_settings,
     add_drain_options,
+    add_route_options,
     add_serve_options,
+    replica_key,
     server_limits,
 )
 from .adapters.plugin_table import add_plugins_options
@@ -252,12 +253,47 @@ def serve(options: argparse.Namespace) -> int:
     names = tuple(options.served_name or [own_name])
     if is_restarted and folder is None:
         raise InvalidCall("on_engine_death", "restart", "exit, for a model that a plugin loads")
-    start = partial(load, options, process=not options.in_process, restart=is_restarted)
+    if options.replicas > 1 and (options.in_process or folder is None):
+        allowed = "1, with --in-process and for a model that a plugin loads"
+        raise InvalidCall("replicas", options.replicas, allowed)
+    how = {"process": not options.in_process, "restart": is_restarted}
+    if options.replicas > 1:
+        how |= {"replicas": options.replicas, "policy": options.policy}
+    start = partial(load, options, **how)
     with obeyed_once(), audited(options.audit_log), closing(start()) as backend:
         if not hasattr(backend, "tokenizer"):
             raise InvalidModel(f"the plugin that loads {options.model!r} gives no `tokenizer`")
         limits = server_limits(options)
         runtime = Runtime(backend, backend.tokenizer, names, limits, version=__version__)
+        return serve_http(runtime, settings, options.host, options.port)
+
+
+def route(options: argparse.Namespace) -> int:
+    """Serve the model of running servers over one address until SIGTERM or Ctrl-C; 1 if all of them
+    have ended for good."""
+    from .adapters.http.serve import check_address, obeyed_once
+    from .adapters.http.serve import serve as serve_http
+    from .adapters.http.server.audit import audited
+    from .adapters.http.server.runtime import Runtime
+    from .adapters.http.server.settings import tokenizer_info
+    from .core.process.client import read_tokenizer
+
+    settings = access_settings(options)
+    check_address(options.host, options.port)
+    for url in options.replica:
+        if not is_url(url):
+            raise InvalidCall("replica", url, "the URL of a server, as http://127.0.0.1:30001")
+    key = replica_key(options)
+    keys = {} if key is None else {"api_key": key}
+    start = partial(connect, options.replica, policy=options.policy, **keys)
+    with obeyed_once(), audited(options.audit_log), closing(start()) as backend:
+        info = backend.info()
+        folder = model_folder(options.tokenizer or info.model)
+        texts = read_tokenizer(folder, EngineConfig(), info.vocabulary_size)
+        backend.tokenizer = texts
+        settings = replace(settings, tokenizer_info=tokenizer_info(folder))
+        names = tuple(options.served_name or [info.model])
+        runtime = Runtime(backend, texts, names, server_limits(options), version=__version__)
         return serve_http(runtime, settings, options.host, options.port)
 
 
@@ -377,6 +413,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     serving.set_defaults(run=serve)
     add_serve_options(serving, model)
+
+    routing = commands.add_parser("route", help="serve the model of several servers at one address")
+    routing.set_defaults(run=route)
+    add_route_options(routing)
 
     draining = commands.add_parser("drain", help="let a server take no new requests")
     draining.set_defaults(run=drain)

@@ -9,7 +9,7 @@ import functools
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -66,17 +66,20 @@ _EMBEDDED_NOTE = (
     " fields out of short texts, and little else; for real work pass a checkpoint folder or a hub"
     " model in place of %r, such as Qwen/Qwen2.5-0.5B-Instruct"
 )
+CLUSTERS = ("ray:",)  # how addresses begin of what runs a model that is named beside
 REMOTE_SETTINGS = ("api_key", "connect_timeout", "silence")
 
 
 def connect(
-    where: str | Path | None = None,
+    where: str | Path | Sequence[str | Path] | None = None,
     /,
     *,
-    model: str | Path | None = None,
+    model: str | Path | Sequence[str | Path] | None = None,
     process: bool = False,
     restart: bool = False,
     revision: str | None = None,
+    replicas: int | None = None,
+    policy: str = "affinity",
     **settings: Any,
 ) -> Backend:
     """A runtime for a model: a checkpoint folder, "tiny" for the embedded one, a model of the hub
@@ -91,28 +94,80 @@ def connect(
       open end in EngineDied, as do those that come before the new one is ready; later ones work. A
       spare process without a model waits for it (about 200 MB, and as much for each rank).
     revision: a branch, a tag or a commit of a hub model.
+    replicas: so many engines of the model in child processes, behind one router. A list of URLs in
+      place of the model: these servers, behind one router (docs/replicas.md).
+    policy: of the router: "affinity", "round-robin", "least-loaded", "power-of-two" or "random".
     settings: as in `core.api.config.EngineConfig`; for a URL as in
     `adapters.http.client.RemoteBackend` (api_key and its like). Raises InvalidModel or InvalidCall,
     and BackendClosed for a URL where no forkroot server answers.
     """
     if not isinstance(process, bool):
         raise InvalidCall("process", process, "True or False")
-    if not isinstance(restart, bool) or (restart and not process):
+    if not isinstance(restart, bool) or (restart and not process and replicas is None):
         allowed = "False, or True beside process=True: an engine in this process ends with it"
         raise InvalidCall("restart", restart, allowed)
     from .registry import registry
 
     plugins = registry()
-    if model is not None and where is not None:
-        if not plugins.may_load(where) or is_known(where) or is_url(where):
-            raise InvalidCall("model", model, f"no model beside {str(where)!r}, which is one")
-        settings["model"] = pinned(model, revision)
-        source: str | Path = where
+    backend: Backend
+    if _is_cluster(where) or (where is not None and model is not None):
+        own = {"model": model, "replicas": replicas, "policy": policy, **settings}
+        backend = _clustered(where, {k: v for k, v in own.items() if v is not None}, plugins)
     else:
-        named = where if model is None else model
-        source = pinned(EMBEDDED if named is None else named, revision)
-    backend = _started(source, process, restart, settings, plugins)
+        named = model if where is None else where
+        named = EMBEDDED if named is None else named
+        if isinstance(named, list | tuple) or replicas is not None:
+            models = tuple(named) if isinstance(named, list | tuple) else (named,)
+            pins = [pinned(it, revision) for it in models]
+            backend = _routed(pins, process, restart, replicas, policy, settings, plugins)
+        else:
+            backend = _started(pinned(named, revision), process, restart, settings, plugins)
     plugins.started(backend)
+    return backend
+
+
+def _is_cluster(where: object) -> bool:
+    return isinstance(where, str) and where.startswith(CLUSTERS)
+
+
+def _clustered(where: Any, settings: Mapping[str, Any], registry: Registry) -> Backend:
+    """The backend of a plugin that runs `settings["model"]`."""
+    if not isinstance(where, str) or is_known(where) or not registry.may_load(where):
+        allowed = f"no model beside {where!r:.80}, which is one"
+        raise InvalidCall("model", settings["model"], allowed)
+    found = registry.load_model(where, settings)
+    if found is None:
+        raise unknown_model(where, _OTHERS)
+    return found
+
+
+def _routed(
+    models: Sequence[str | Path],
+    process: bool,
+    restart: bool,
+    replicas: int | None,
+    policy: str,
+    settings: Mapping[str, Any],
+    registry: Registry,
+) -> Backend:
+    start = import_module(".router.start", __package__)
+    start.check_policy(policy)
+    if replicas is None:
+        names = start.names_of(models)
+
+        def one(index: int) -> Backend:
+            return _started(models[index], process, restart, settings, registry)
+    else:
+        count = start.check_replicas(replicas)
+        if len(models) > 1 or is_url(models[0]):
+            raise InvalidCall("replicas", replicas, "None for servers: a list of their URLs")
+        names, source = list(map(str, range(count))), located(models[0])
+
+        def one(index: int) -> Backend:
+            own = start.settings_of(index, count, settings)
+            return _started(source, True, restart, own, registry)
+
+    backend: Backend = start.over(names, one, policy)
     return backend
 
 

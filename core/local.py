@@ -20,6 +20,7 @@ import torch
 
 from ..kernels.devices import why_no_gpu
 from .api.config import CHUNK_TOKENS, MAX_RUNNING, EngineConfig
+from .api.evictions import NUM_PREFIXES, EvictionReport, PrefixReport
 from .api.media import Media, MediaProcessor
 from .api.owner import Owner, ProcessLocal, first_owner
 from .api.protocol import (
@@ -215,6 +216,14 @@ class LocalBackend(ProcessLocal):
         tokens of each edge."""
         return self._run_in_engine(lambda: self._cache.snapshot(max_nodes, max_tokens))
 
+    def evictions(self, after: int = -1) -> EvictionReport:
+        """What the cache has forgotten since a report that ended with this number."""
+        return self._cache.evictions(after)
+
+    def prefixes(self, count: int = NUM_PREFIXES) -> PrefixReport:
+        """The prefixes in the cache that were used last."""
+        return self._run_in_engine(lambda: self._cache.prefixes(count))
+
     def clear_cache(self) -> int:
         """Forget what no open call uses; returns how many tokens."""
         return self._run_in_engine(self._engine.clear_cache)
@@ -341,7 +350,7 @@ def fitted(config: EngineConfig, described: Described) -> EngineConfig:
         config = replace(config, max_running=load.max_running, chunk_tokens=load.chunk_tokens)
         memory = max(0, free - working_bytes(described, dtype, load, shares))
     else:
-        memory = max(0, available_memory() - weights) // 4
+        memory = max(0, available_memory() - weights) // (3 + config.engines)
     return replace(config, dtype=dtype).resolve(described.context_len, kv_bytes, memory)
 
 

@@ -79,7 +79,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "core/api/": ("core/common/",),
     "core/text/": ("core/api/",),
     "core/media/": BASE,
-    "core/radix/": ("core/api/",),
+    "core/radix/": BASE,
     "core/fsm/regex/": ("core/api/",),
     "core/fsm/tokens/": ("core/api/", "core/fsm/regex/"),
     "core/fsm/json_schema/patterns/": ("core/api/", "core/fsm/regex/"),
@@ -179,6 +179,7 @@ WAYS_UP = {
     ("adapters/connection.py", "core/process/client.py"),
     ("adapters/connection.py", "core/process/supervisor.py"),
     ("adapters/connection.py", "adapters/http/client.py"),
+    ("adapters/connection.py", "adapters/router/start.py"),
 }
 
 TORCH = ("torch", "triton", "flashinfer", "safetensors.torch")

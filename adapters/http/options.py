@@ -1,4 +1,4 @@
-"""The options of `forkroot serve` and `forkroot drain`."""
+"""The options of `forkroot serve`, `forkroot route` and `forkroot drain`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,55 @@ from .server.runtime import Limits
 if TYPE_CHECKING:
     from .server.settings import Settings
 
+MOST_REPLICAS = 64  # of one machine
+POLICY_NAMES = ("affinity", "round-robin", "least-loaded", "power-of-two", "random")
 _LONGEST = 86_400.0  # seconds: a day
 _LARGEST = 1024  # MiB
 
 
 def add_serve_options(parser: argparse.ArgumentParser, models: str) -> None:
-    """Add them to its parser. models: what may be served, in words."""
-    defaults = Limits()
+    """Add those of `serve` to its parser. models: what may be served, in words."""
     text, name = f"{models}; default: tiny", no_server("is a server already")
     parser.add_argument("model", nargs="?", type=name, help=text)
+    _add_server_options(parser)
+    text = "what the server does when its engine has died; exit (the default) ends it with code 1"
+    choices = ("exit", "restart")
+    parser.add_argument("--on-engine-death", choices=choices, default="exit", help=text)
+    text = "run the engine in the server's own process instead of a child"
+    parser.add_argument("--in-process", action="store_true", help=text)
+    text = "the number of engines, behind one router (default 1)"
+    count = number(int, 1, MOST_REPLICAS)
+    parser.add_argument("--replicas", type=count, default=1, metavar="N", help=text)
+    _add_policy(parser)
+
+
+def add_route_options(parser: argparse.ArgumentParser) -> None:
+    """Add those of `route` to its parser."""
+    text = "the URL of a server of the model (repeat it for each)"
+    parser.add_argument(
+        "--replica", action="append", default=[], metavar="URL", required=True, help=text
+    )
+    text = "the key that is sent to the replicas: an admin's, so that they tell clients apart"
+    text += " and report what they cache (the variable FORKROOT_REPLICA_KEY otherwise)"
+    parser.add_argument("--replica-key", metavar="KEY", help=text)
+    text = "the model whose tokenizer is read; default: the one that the replicas name"
+    parser.add_argument("--tokenizer", metavar="MODEL", help=text)
+    _add_policy(parser)
+    _add_server_options(parser)
+
+
+def replica_key(options: argparse.Namespace) -> str | None:
+    """The key of the replicas."""
+    return options.replica_key or os.environ.get("FORKROOT_REPLICA_KEY") or None
+
+
+def _add_policy(parser: argparse.ArgumentParser) -> None:
+    text = "which replica takes a call (default affinity)"
+    parser.add_argument("--policy", choices=POLICY_NAMES, default="affinity", help=text)
+
+
+def _add_server_options(parser: argparse.ArgumentParser) -> None:
+    defaults = Limits()
 
     def more(name: str, metavar: str, text: str) -> None:
         parser.add_argument(name, action="append", default=[], metavar=metavar, help=text)
@@ -70,11 +110,6 @@ def add_serve_options(parser: argparse.ArgumentParser, models: str) -> None:
     text = f"seconds that open requests have to finish after SIGTERM (default {defaults.drain:g})"
     seconds = number(float, 1.0, _LONGEST)
     parser.add_argument("--drain", type=seconds, default=defaults.drain, metavar="S", help=text)
-    text = "what the server does when its engine has died; exit (the default) ends it with code 1"
-    choices = ("exit", "restart")
-    parser.add_argument("--on-engine-death", choices=choices, default="exit", help=text)
-    text = "run the engine in the server's own process instead of a child"
-    parser.add_argument("--in-process", action="store_true", help=text)
 
 
 def add_drain_options(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from ...core.api.config import EngineConfig
 from ...core.api.protocol import BackendInfo, ForkrootError
 from ...core.model.hub.folders import cached_folder
-from ...core.process.texts import tokenizer_of
+from ...core.process.client import read_tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,5 +22,5 @@ class TokenizerOf:
     def __call__(self, info: BackendInfo) -> Any:
         """None where the files are not here."""
         with suppress(ForkrootError):
-            return tokenizer_of(cached_folder(self.model), self.engine, info.vocabulary_size)
+            return read_tokenizer(cached_folder(self.model), self.engine, info.vocabulary_size)
         return None

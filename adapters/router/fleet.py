@@ -4,6 +4,7 @@ and who holds which prefix. It changes under the router's lock, and waits for no
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 from ...core.api.protocol import (
     Backend,
@@ -35,6 +36,7 @@ class Fleet:
         self._num_indices = 0
         self._gone = self._sweeping = 0
         self.num_placed = 0
+        self.last_placed = 0.0
 
     @property
     def num_ready(self) -> int:
@@ -48,6 +50,18 @@ class Fleet:
             it.state in (State.READY, State.HANGING) or (it.state is State.DEAD and it.may_return)
             for it in self.replicas.values()
         )
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all replicas have ended, and none may come back."""
+        return bool(self.replicas) and all(
+            it.state is State.DEAD and not it.may_return for it in self.replicas.values()
+        )
+
+    @property
+    def uses_tree(self) -> bool:
+        """Whether the policy reads the meta-tree."""
+        return self.policy.uses_tree
 
     def counters(self) -> dict[str, int | float]:
         """Totals of the policy."""
@@ -93,7 +107,7 @@ class Fleet:
         replica.state, replica.fault = state, fault
         self.loads.leave(replica.bit)
 
-    def die(self, replica: Replica, error: BaseException | None) -> None:
+    def die(self, replica: Replica, error: BaseException) -> None:
         """A replica has ended, and what it held is gone."""
         replica.may_return = not isinstance(error, EngineDied) or error.is_replaced
         replica.num_failures += 1
@@ -106,9 +120,11 @@ class Fleet:
         takes_calls = bool(self.loads.everyone & replica.bit)
         self._retire(replica)
         replica.index = self._index()
-        replica.num_foreign = 0
+        replica.life, replica.report_end = "", -1
         if takes_calls:
             self.enter(replica)
+        else:
+            replica.num_foreign = 0
 
     def remove(self, replica: Replica) -> None:
         """Forget a replica."""
@@ -122,6 +138,7 @@ class Fleet:
         if not placement.bit:
             return None
         self.num_placed += 1
+        self.last_placed = time.monotonic()
         found = self._by_bit[placement.bit]
         self.loads.change(found.bit, 1)
         found.num_open += 1
@@ -134,6 +151,12 @@ class Fleet:
             replica.num_failures = 0
         replica.num_open -= 1
         self.loads.change(replica.bit, -1)
+
+    def hold(self, replica: Replica, namespace: str, keys: Iterable[bytes]) -> None:
+        """A replica holds these from now on, if it is there."""
+        if self._by_bit.get(replica.bit) is replica:
+            for key in keys:
+                self.tree.add(namespace, key, replica.bit)
 
     def note_info(self, replica: Replica, info: BackendInfo, num_open: int) -> None:
         """A replica has reported what it runs, when it had at most `num_open` calls of this router;

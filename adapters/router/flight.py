@@ -42,7 +42,7 @@ class Dispatcher(Protocol):
     def place(self, flight: Flight) -> Replica | None:
         """The replica to send it to, which has one more open call now; None: there is none."""
 
-    def land(self, flight: Flight, replica: Replica, error: BaseException | None) -> None:
+    def land(self, flight: Flight, replica: Replica, end: Completion | BaseException) -> None:
         """The call has ended at a replica, which has one open call less."""
 
     def wait(self, flight: Flight) -> bool:
@@ -173,10 +173,13 @@ class Flight:
 
     def _landed(self, replica: Replica, reply: Reply) -> None:
         error = reply.error()
-        self._router.land(self, replica, error)
         if error is None:
-            self._finish(reply.result(0))
-        elif self._router.is_closed or not isinstance(error, BackendClosed | Overloaded):
+            completion = reply.result(0)
+            self._router.land(self, replica, completion)
+            self._finish(completion)
+            return
+        self._router.land(self, replica, error)
+        if self._router.is_closed or not isinstance(error, BackendClosed | Overloaded):
             self.fail(error)
         elif self._has_streamed:
             self.fail(_broken_off(replica, error))

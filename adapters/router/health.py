@@ -6,14 +6,16 @@ for all draws the conclusions.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
 from typing import Protocol
 
-from ...core.api.protocol import BackendInfo, EngineDied
+from ...core.api.protocol import BackendInfo, EngineDied, ForkrootError
 from .fleet import Fleet
 from .replica import Replica, State
+from .reports import EvictionReader
 
 _log = logging.getLogger(__name__)
 _LONGEST_PAUSE = 60.0
@@ -23,7 +25,7 @@ _SWEPT_NODES = 2000  # under the lock at a time
 class Watched(Protocol):
     """What the watch needs of its router."""
 
-    def note_death(self, replica: Replica, error: BaseException | None) -> None:
+    def note_death(self, replica: Replica, error: BaseException) -> None:
         """A replica has ended."""
 
     def tick(self) -> None:
@@ -40,7 +42,9 @@ class Watch:
         lock: threading.RLock,
         heartbeat: float,
         hang_timeout: float,
+        evictions: EvictionReader,
     ) -> None:
+        self.evictions = evictions
         self._router, self._fleet, self._lock = router, fleet, lock
         self._heartbeat, self._hang_timeout = heartbeat, hang_timeout
         self._is_stopped = threading.Event()
@@ -87,6 +91,9 @@ class Watch:
                     self._router.note_death(replica, error)
             return
         self._note_answer(replica, info, num_open)
+        if replica.state is State.READY:
+            with contextlib.suppress(ForkrootError):  # the next look finds out what is wrong
+                self.evictions.read(replica)
 
     def _note_answer(self, replica: Replica, info: BackendInfo, num_open: int) -> None:
         with self._lock:

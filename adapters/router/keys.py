@@ -13,8 +13,18 @@ from array import array
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from ...core.api.protocol import Call, Chat, Image, Prompt, Segment, Text, Tokens, Video
-from ...core.common.digests import digests
+from ...core.api.protocol import (
+    Call,
+    Chat,
+    Image,
+    Output,
+    Prompt,
+    Segment,
+    Text,
+    Tokens,
+    Video,
+)
+from ...core.common.digests import CHUNK, digests
 from .policies import Request
 
 MOST_TEXT = 1 << 20  # characters of a prompt that are looked at
@@ -31,17 +41,33 @@ def request_of(call: Call, encoder: Encoder | None = None) -> Request:
     """What a policy sees of a call."""
     hint = call.hint
     root = None if hint is None else (f"{call.namespace}\n{call.owner}", hint.root)
-    return Request(call.namespace, key_of(call.prompt, encoder), root)
+    key, rest = _cut(_bytes(call.prompt, encoder))
+    return Request(call.namespace, key, rest, root)
 
 
-def key_of(prompt: Prompt, encoder: Encoder | None = None) -> bytes:
-    """The digests of a prompt."""
+def answered(request: Request, call: Call, output: Output, encoder: Encoder | None) -> bytes:
+    """The digests of a call's prompt and one of its outputs; those of the prompt where the output
+    does not fill another chunk."""
+    if encoder is not None and not _has_media(call.prompt):
+        added = array("i", output.ids).tobytes()
+    else:
+        mark = b"\x00assistant\x00" if isinstance(call.prompt, Chat) else b""
+        added = mark + output.text[:MOST_TEXT].encode(errors="replace")
+    return request.key + digests(request.rest + added)
+
+
+def _bytes(prompt: Prompt, encoder: Encoder | None) -> bytes:
     if encoder is not None and not _has_media(prompt):
         try:
-            return digests(array("i", encoder.encode_prompt(prompt)).tobytes())
+            return array("i", encoder.encode_prompt(prompt)).tobytes()
         except Exception:  # its replica says what is wrong
             return b""
-    return digests(b"".join(_texts(prompt)))
+    return b"".join(_texts(prompt))
+
+
+def _cut(data: bytes) -> tuple[bytes, bytes]:
+    end = len(data) // CHUNK * CHUNK
+    return digests(data), data[end:]
 
 
 def _has_media(prompt: Prompt) -> bool:

@@ -23,11 +23,13 @@ MOST_ROOTS = 1 << 16  # names of roots that are remembered
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a policy sees of a call. key: digests of its prompt; empty for a short one. root: whose
-    it is and its name, where the call has a hint."""
+    """What a policy sees of a call. key: digests of its prompt; empty for a short one. rest: what
+    is left of the prompt after the last of these. root: whose it is and its name, where the call
+    has a hint."""
 
     namespace: str
     key: bytes = b""
+    rest: bytes = b""
     root: tuple[str, str] | None = None
 
 
@@ -41,7 +43,9 @@ class Placement:
 
 
 class Policy(Protocol):
-    """A way to choose among replicas."""
+    """A way to choose among replicas. uses_tree: whether it reads the meta-tree."""
+
+    uses_tree: bool
 
     def choose(self, request: Request, among: int) -> Placement:
         """One of these replicas, a set that may be empty. The request will be sent there."""
@@ -61,6 +65,8 @@ class Replicas:
 
 class RoundRobin:
     """One replica after the other."""
+
+    uses_tree = False
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
@@ -88,6 +94,8 @@ class LeastLoaded(RoundRobin):
 
 class Random:
     """Any replica."""
+
+    uses_tree = False
 
     def __init__(self, replicas: Replicas, seed: int | None = None) -> None:
         self._replicas = replicas
@@ -117,17 +125,20 @@ class Affinity:
     """The replica that holds the longest prefix of the prompt, or the root that its hint names,
     unless that is too busy: then the least loaded one, which holds the root as well from then on.
 
-    A prefix counts where it is at least half of the prompt, or the call's hint names its root: what
-    all prompts begin with is everywhere soon, and must not draw them to one place. Anything else is
-    placed by load, and where that leaves a choice by rendezvous hashing.
+    A prefix counts where it is at least a quarter of the prompt, or the call's hint names its root.
+    Anything else is placed by load, and where that leaves a choice by rendezvous hashing.
 
     max_gap, max_ratio: a replica that has so many calls more than the least loaded one, and so many
       times as many, is too busy whatever it holds.
-    gap, ratio: the same, where sending a call elsewhere is paid out of a credit: `share` of the
-      tokens of all prompts, and `credit` bytes of keys for each replica to begin with. So balance
-      costs no more than this share of what the caches save, and roots that are fewer than the
-      replicas are replicated at once.
+    gap, idle: one that has so many calls more than the least loaded one is too busy, too, if that
+      has no more than `idle`, and what is computed again there is paid out of a credit: `share` of
+      what has to be computed anyway, and `credit` bytes of keys for each replica to begin with. So
+      balance costs no more than this share of the work, and roots that are fewer than the replicas
+      are replicated at once. (Who weighs the cost of each call alone has every root
+      everywhere in the end.)
     """
+
+    uses_tree = True
 
     def __init__(
         self,
@@ -135,14 +146,14 @@ class Affinity:
         *,
         max_gap: int = 64,
         max_ratio: float = 1.5,
-        gap: int = 4,
-        ratio: float = 1.25,
-        share: float = 0.02,
-        credit: int = 1 << 10,
+        gap: int = 8,
+        idle: int = 2,
+        share: float = 0.05,
+        credit: int = 1 << 9,
     ) -> None:
         self._replicas = replicas
         self._max_gap, self._max_ratio = max_gap, max_ratio
-        self._gap, self._ratio = gap, ratio
+        self._gap, self._idle = gap, idle
         self._share, self._credit_each = share, credit
         self._most_credit = self._credit = 0.0
         self._roots: OrderedDict[tuple[str, str], int] = OrderedDict()
@@ -151,8 +162,8 @@ class Affinity:
     def choose(self, request: Request, among: int) -> Placement:
         """As `Policy.choose`."""
         among &= self._replicas.loads.everyone
-        self._earn(request, among)
         held = self._replicas.tree.find(request.namespace, request.key, among)
+        self._earn(len(request.key) - (held[0].length if held else 0), among)
         placement = self._placed(request, among, held)
         self._replicas.tree.add(request.namespace, request.key, placement.bit)
         if request.root is not None and placement.bit:
@@ -165,12 +176,12 @@ class Affinity:
             if known & holders:
                 self._roots[root] = known & ~holders
 
-    def _earn(self, request: Request, among: int) -> None:
+    def _earn(self, num_computed: int, among: int) -> None:
         most = float(self._credit_each * among.bit_count())
         if most > self._most_credit:
             self._credit += most - self._most_credit
         self._most_credit = most
-        self._credit = min(most, self._credit + self._share * len(request.key))
+        self._credit = min(most, self._credit + self._share * num_computed)
 
     def _placed(self, request: Request, among: int, held: list[Held]) -> Placement:
         holders = self._holders(request, among, held)
@@ -180,23 +191,24 @@ class Affinity:
         nearest, load = self._replicas.loads.least(holders)
         if load - low < min(self._gap, self._max_gap):
             return self._one_of(request, nearest, held)
+        kept = self._one_of(request, self._longest(nearest, held), held)
         spilled = self._one_of(request, self._longest(least, held), held)
-        if self._is_too_busy(load, low, len(request.key) - spilled.expected):
+        if self._is_too_busy(load, low, kept.expected - spilled.expected):
             self.num_spills += 1
             return spilled
-        return self._one_of(request, nearest, held)
+        return kept
 
     def _holders(self, request: Request, among: int, held: list[Held]) -> int:
         """The replicas that a call is drawn to."""
         of_root = 0 if request.root is None else self._roots.get(request.root, 0) & among
-        if held and (of_root & held[0].holders or 2 * held[0].length >= len(request.key)):
+        if held and (of_root & held[0].holders or 4 * held[0].length >= len(request.key)):
             return of_root & held[0].holders or held[0].holders
         return of_root
 
     def _is_too_busy(self, load: int, low: int, cost: int) -> bool:
         if load - low > self._max_gap and load > self._max_ratio * low:
             return True
-        if load - low < self._gap or load <= self._ratio * low or cost > self._credit:
+        if load - low < self._gap or low > self._idle or cost > self._credit:
             return False
         self._credit -= cost
         return True

@@ -30,6 +30,7 @@ class Replica:
     name: by which all routers know it. index: of its bit in sets of replicas; a new one whenever it
       has lost what it held. num_open: calls of this router. num_foreign: of others, as it reported.
     num_failures: deaths since it last answered a call. died: when the last one was.
+    life, report_end, read_at: of its last report of evictions: see `EvictionReport`, and when.
     info: as it last reported. seen: when that was. fault: why it is not ready.
     may_return: whether a dead one may come back.
     """
@@ -46,6 +47,9 @@ class Replica:
     fault: str = ""
     may_return: bool = True
     num_failures: int = 0
+    life: str = ""
+    report_end: int = -1
+    read_at: float = 0.0
     died: float = 0.0
 
     @property

@@ -18,6 +18,8 @@ from ...core.api.protocol import (
     BackendClosed,
     BackendInfo,
     Call,
+    Completion,
+    EngineDied,
     InvalidCall,
     NodeView,
     Reply,
@@ -27,8 +29,9 @@ from ...core.common.exits import close_at_exit
 from .fleet import Fleet
 from .flight import Flight
 from .health import Watch
-from .keys import Encoder, request_of
+from .keys import Encoder, answered, request_of
 from .replica import Replica, ReplicaView, State
+from .reports import EvictionReader
 from .views import joined_info, joined_snapshot
 
 _PATIENCE = 30.0
@@ -67,14 +70,14 @@ class Router(ProcessLocal):
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._fleet = Fleet(policy, tree_bytes)
-        self._given_tokenizer = tokenizer
         self._encoder: Encoder | None = tokenizer
         self._patience = patience
         self._open: dict[Flight, None] = {}
         self._held: dict[Flight, None] = {}
         self._num_resent = self._num_deaths = 0
         self.is_closed = False
-        self._watch = Watch(self, self._fleet, self._lock, heartbeat, hang_timeout)
+        reader = EvictionReader(self._fleet, self._lock, lambda: self._encoder is not None)
+        self._watch = Watch(self, self._fleet, self._lock, heartbeat, hang_timeout, reader)
         self.policy = policy
         for name, backend in named.items():
             self.add(backend, name)
@@ -89,6 +92,21 @@ class Router(ProcessLocal):
         if self._encoder is None:
             raise AttributeError("the replicas of this router have no tokenizer in this process")
         return self._encoder
+
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: Any) -> None:
+        """Compare prompts as this tokenizer's tokens from now on; what is known is forgotten."""
+        with self._lock:
+            self._encoder = tokenizer
+            self._fleet.forget_all()
+            for one in self._fleet.replicas.values():
+                one.life, one.report_end = "", -1
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is closed, or all its replicas have ended and none may come back."""
+        with self._lock:
+            return self.is_closed or self._fleet.has_ended
 
     # --- calls -----------------------------------------------------------------------------------
 
@@ -113,12 +131,20 @@ class Router(ProcessLocal):
         """The model, and the counters and the load of all replicas together, as they last reported;
         beside them those of the router: "replicas", "ready_replicas", "held" (calls that wait for a
         replica), "resent" (calls sent once more), "deaths", "meta_nodes", "meta_bytes". Raises
-        BackendClosed once it is closed."""
+        BackendClosed once it is closed, EngineDied where all replicas have ended for good."""
         if self.is_closed:
             raise BackendClosed.before()
         with self._lock:
             fleet = self._fleet
-            own: dict[str, int | float] = {"resent": self._num_resent, "deaths": self._num_deaths}
+            if fleet.has_ended:
+                raise EngineDied("all replicas have ended, and none may come back")
+            reader = self._watch.evictions
+            own: dict[str, int | float] = {
+                "resent": self._num_resent,
+                "deaths": self._num_deaths,
+                "evictions_read": reader.num_evictions,
+                "resyncs": reader.num_resyncs,
+            }
             load = {
                 "replicas": len(fleet.replicas),
                 "ready_replicas": fleet.num_ready,
@@ -245,15 +271,26 @@ class Router(ProcessLocal):
             self._num_resent += flight.num_sends > 0
             return found
 
-    def land(self, flight: Flight, replica: Replica, error: BaseException | None) -> None:
+    def land(self, flight: Flight, replica: Replica, end: Completion | BaseException) -> None:
         """As `Dispatcher.land`."""
+        has_answered = isinstance(end, Completion)
+        keys = self._keys_of(flight, end) if isinstance(end, Completion) else ()
         with self._changed:
-            self._fleet.land(replica, error is None)
-            is_death = isinstance(error, BackendClosed) and not self.is_closed
+            self._fleet.land(replica, has_answered)
+            self._fleet.hold(replica, flight.request.namespace, keys)
+            is_death = isinstance(end, BackendClosed) and not self.is_closed
             if is_death and replica.state in (State.READY, State.HANGING):
-                self.note_death(replica, error)
+                self.note_death(replica, end)
             if not replica.num_open:
                 self._changed.notify_all()
+
+    def _keys_of(self, flight: Flight, end: Completion) -> Iterable[bytes]:
+        """What a replica holds besides the prompt, now that it has answered."""
+        if not self._fleet.uses_tree:
+            return ()
+        request, call = flight.request, flight.call
+        keys = {answered(request, call, it, self._encoder) for it in end.outputs}
+        return [key for key in keys if len(key) > len(request.key)]
 
     def wait(self, flight: Flight) -> bool:
         """As `Dispatcher.wait`."""
@@ -278,7 +315,7 @@ class Router(ProcessLocal):
 
     # --- what the watch says ---------------------------------------------------------------------
 
-    def note_death(self, replica: Replica, error: BaseException | None) -> None:
+    def note_death(self, replica: Replica, error: BaseException) -> None:
         """A replica has ended. Under the lock."""
         self._num_deaths += 1
         self._fleet.die(replica, error)

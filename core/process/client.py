@@ -16,11 +16,12 @@ import subprocess
 import threading
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from ..api.config import EngineConfig
+from ..api.evictions import NUM_PREFIXES, EvictionReport, PrefixReport
 from ..api.owner import Owner, ProcessLocal
 from ..api.protocol import (
     BackendClosed,
@@ -38,16 +39,27 @@ from ..api.reply import Mailbox
 from ..common import compiling
 from ..common.exits import close_at_exit
 from ..fsm.json_schema.jsontext import check_size
+from ..media.limits import MediaLimits
+from ..media.load import load
+from ..model import vision
 from ..model.hub.folders import is_dummy, model_folder
 from ..text.tokenizer import Tokenizer
 from .ipc import Child
 from .launch import start_engine
 from .liveness import LivenessMonitor, checks, descendants
-from .texts import tokenizer_of
 
 _SECONDS_TO_CLOSE = 10.0
 _SECONDS_TO_END = 3.0  # where its engine has died
 _DEVICE_FACTOR = 10
+
+
+def read_tokenizer(folder: Path, config: EngineConfig, vocabulary_size: int) -> Tokenizer:
+    """The tokenizer of a checkpoint, as an engine with this config and so many tokens has it."""
+    found = Tokenizer.from_folder(folder, config.plain_content)
+    found.widen(vocabulary_size)
+    if (processor := vision.load(folder)) is not None:
+        found.take_pictures(processor, partial(load, limits=MediaLimits.of(config)))
+    return found
 
 
 class ProcessBackend(ProcessLocal):
@@ -95,7 +107,7 @@ class ProcessBackend(ProcessLocal):
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """As the engine's own, read here at its first use."""
-        return tokenizer_of(self._folder, self._config, self.info().vocabulary_size)
+        return read_tokenizer(self._folder, self._config, self.info().vocabulary_size)
 
     @property
     def pid(self) -> int:
@@ -145,6 +157,16 @@ class ProcessBackend(ProcessLocal):
         """The radix tree now, for pictures: its most active nodes, and the first tokens of each
         edge. None: all, which may be much to send."""
         return tuple(self._request("snapshot", max_nodes, max_tokens))
+
+    def evictions(self, after: int = -1) -> EvictionReport:
+        """What the cache has forgotten since a report that ended with this number."""
+        found: EvictionReport = self._request("evictions", after)
+        return found
+
+    def prefixes(self, count: int = NUM_PREFIXES) -> PrefixReport:
+        """The prefixes in the cache that were used last."""
+        found: PrefixReport = self._request("prefixes", count)
+        return found
 
     def clear_cache(self) -> int:
         """Forget what no open call uses; returns how many tokens."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..api.config import EngineConfig
+from ..api.evictions import NUM_PREFIXES, EvictionReport, PrefixReport
 from ..api.owner import Owner, ProcessLocal
 from ..api.protocol import Backend, BackendClosed, BackendInfo, Call, NodeView, Reply
 from ..common.exits import close_at_exit
@@ -152,6 +153,14 @@ class RestartingBackend(ProcessLocal):
             self._wake.set()
             raise
         return replace(info, counters={**info.counters, "restarts": self._num_restarts})
+
+    def evictions(self, after: int = -1) -> EvictionReport:
+        """As `ProcessBackend.evictions`, of the engine that lives now."""
+        return self._engine.evictions(after)
+
+    def prefixes(self, count: int = NUM_PREFIXES) -> PrefixReport:
+        """As `ProcessBackend.prefixes`, of the engine that lives now."""
+        return self._engine.prefixes(count)
 
     def clear_cache(self) -> int:
         """Forget what no open call uses; returns how many tokens."""
