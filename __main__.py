@@ -276,6 +276,7 @@ def route(options: argparse.Namespace) -> int:
     from .adapters.http.server.audit import audited
     from .adapters.http.server.runtime import Runtime
     from .adapters.http.server.settings import tokenizer_info
+    from .adapters.router.joining import over_servers
     from .core.process.client import read_tokenizer
 
     settings = access_settings(options)
@@ -285,7 +286,7 @@ def route(options: argparse.Namespace) -> int:
             raise InvalidCall("replica", url, "the URL of a server, as http://127.0.0.1:30001")
     key = replica_key(options)
     keys = {} if key is None else {"api_key": key}
-    start = partial(connect, options.replica, policy=options.policy, **keys)
+    start = partial(over_servers, options.replica, options.policy, **keys)
     with obeyed_once(), audited(options.audit_log), closing(start()) as backend:
         info = backend.info()
         folder = model_folder(options.tokenizer or info.model)

@@ -111,7 +111,8 @@ def connect(
     plugins = registry()
     backend: Backend
     if _is_cluster(where) or (where is not None and model is not None):
-        own = {"model": model, "replicas": replicas, "policy": policy, **settings}
+        named = model if model is None or isinstance(model, list | tuple) else pinned(model, revision)
+        own = {"model": named, "replicas": replicas, "policy": policy, **settings}
         backend = _clustered(where, {k: v for k, v in own.items() if v is not None}, plugins)
     else:
         named = model if where is None else where

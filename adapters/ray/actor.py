@@ -24,7 +24,10 @@ from ...core.api.protocol import (
     UnsupportedCall,
 )
 
-QUESTIONS = "info", "snapshot", "clear_cache", "reset_counters", "check"
+QUESTIONS = (
+    *("info", "snapshot", "clear_cache", "reset_counters", "check"),
+    *("evictions", "prefixes"),
+)
 SECONDS_OF_PULL = 5.0  # after which an empty batch is a sign of life
 
 
@@ -76,9 +79,10 @@ class EngineActor:
 
     def _answer(self, kind: str, data: bytes) -> bytes:
         try:
-            if kind not in QUESTIONS:
-                raise UnsupportedCall("question", kind, ", ".join(QUESTIONS))
-            return pack(getattr(self._backend, kind)(*unpack(data)))
+            method = getattr(self._backend, kind, None) if kind in QUESTIONS else None
+            if method is None:
+                raise UnsupportedCall("question", kind, "what the backend can be asked")
+            return pack(method(*unpack(data)))
         except Exception as error:
             return pack(sendable(error))
 

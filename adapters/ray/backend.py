@@ -18,6 +18,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError
 
 from ...core.api.codec import pack, unpack
+from ...core.api.evictions import NUM_PREFIXES, EvictionReport, PrefixReport
 from ...core.api.owner import Owner, ProcessLocal
 from ...core.api.protocol import (
     BackendClosed,
@@ -119,6 +120,16 @@ class ActorBackend(ProcessLocal):
     ) -> tuple[NodeView, ...]:
         """The radix tree of the actor's engine."""
         return tuple(self.ask("snapshot", max_nodes, max_tokens))
+
+    def evictions(self, after: int = -1) -> EvictionReport:
+        """What the cache has forgotten since a report that ended with this number."""
+        found: EvictionReport = self.ask("evictions", after)
+        return found
+
+    def prefixes(self, count: int = NUM_PREFIXES) -> PrefixReport:
+        """The prefixes in the cache that were used last."""
+        found: PrefixReport = self.ask("prefixes", count)
+        return found
 
     def clear_cache(self) -> int:
         """Forget what no open call uses; returns how many tokens."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ...core.api.config import EngineConfig
@@ -39,7 +40,7 @@ class Plugin:
             return None
         settings = {name: value for name, value in config.items() if name != "process"}
         model = settings.pop("model", None)
-        if not isinstance(model, str) or not model:
+        if not isinstance(model, str | Path) or not str(model):
             raise InvalidCall("model", model, "what the replicas run, as connect(..., model=NAME)")
         own = {name: settings.pop(name) for name in _OWN if name in settings}
         engine = EngineConfig.from_settings(settings)
@@ -60,11 +61,11 @@ class Plugin:
         )
         join(ref)
         starter = Starter(
-            partial(connect, model, process=True, **settings),
+            partial(connect, str(model), process=True, **settings),
             room,
             own.get("start_timeout", 600.0),
             own.get("silence", 30.0),
-            TokenizerOf(model, engine),
+            TokenizerOf(str(model), engine),
         )
         return RayRouter(starter, bounds, own.get("policy", "affinity"))
 

@@ -46,6 +46,12 @@ class Engine(Backend, Protocol):
     ) -> tuple[NodeView, ...]:
         """The radix tree now."""
 
+    def evictions(self, after: int = -1) -> EvictionReport:
+        """What the cache has forgotten since a report that ended with this number."""
+
+    def prefixes(self, count: int = NUM_PREFIXES) -> PrefixReport:
+        """The prefixes in the cache that were used last."""
+
 
 @dataclass(frozen=True, slots=True)
 class Backoff:

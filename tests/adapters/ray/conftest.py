@@ -13,16 +13,13 @@ MEMORY = 200 << 20  # bytes of Ray's object store
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Any]:
-    """A running cluster of two processors; it ends with the tests."""
+    """A running cluster of two processors, which ends with the tests; or that of RAY_ADDRESS."""
     ray = pytest.importorskip("ray")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray.init(
-        num_cpus=2,
-        object_store_memory=MEMORY,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="WARNING",
-        namespace="forkroot",
-    )
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "WARNING"}
+    if "RAY_ADDRESS" not in os.environ:
+        sizes = {"num_cpus": 2, "object_store_memory": MEMORY, "include_dashboard": False}
+        options = {**options, **sizes}
+    ray.init(namespace="forkroot", **options)
     yield ray
     ray.shutdown()

@@ -72,12 +72,6 @@ def wait_until(holds: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
-def actors(cluster: Any) -> list[Any]:
-    from ray.util.state import list_actors
-
-    return [it for it in list_actors() if it.state == "ALIVE" and it.class_name == "EngineActor"]
-
-
 def engine_of(router: Any, name: str) -> Any:
     """The handle of a replica's actor, to kill it."""
     return router._fleet.replicas[name].backend._engine._actor
