@@ -111,9 +111,11 @@ def connect(
     plugins = registry()
     backend: Backend
     if _is_cluster(where) or (where is not None and model is not None):
-        named = model if model is None or isinstance(model, list | tuple) else pinned(model, revision)
-        own = {"model": named, "replicas": replicas, "policy": policy, **settings}
-        backend = _clustered(where, {k: v for k, v in own.items() if v is not None}, plugins)
+        if isinstance(model, str | Path):
+            settings["model"] = pinned(model, revision)
+        if replicas is not None:
+            settings["replicas"] = replicas
+        backend = _clustered(where, {**settings, "policy": policy}, plugins)
     else:
         named = model if where is None else where
         named = EMBEDDED if named is None else named
@@ -135,7 +137,7 @@ def _clustered(where: Any, settings: Mapping[str, Any], registry: Registry) -> B
     """The backend of a plugin that runs `settings["model"]`."""
     if not isinstance(where, str) or is_known(where) or not registry.may_load(where):
         allowed = f"no model beside {where!r:.80}, which is one"
-        raise InvalidCall("model", settings["model"], allowed)
+        raise InvalidCall("model", settings.get("model"), allowed)
     found = registry.load_model(where, settings)
     if found is None:
         raise unknown_model(where, _OTHERS)

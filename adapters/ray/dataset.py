@@ -81,7 +81,8 @@ def run_dataset(
 
 class Results:
     """What came of the items of a job, in their order. Each is a dictionary: `index`, `item`,
-    `text`, `variables` and `returned` of its program, and `error`, which is None or a text."""
+    `text`, `variables`, `returned` and `usage` of its program, and `error`, which is None or a
+    text."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool

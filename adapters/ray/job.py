@@ -195,4 +195,11 @@ def _row(index: int, item: Mapping[str, Any], state: Any) -> dict[str, Any]:
         return {**row, "error": f"{type(error).__name__}: {error}"}
     values = encoded(state.variables(), "variables")
     returned = encoded(state.ret_value, "ret_value")
-    return {**row, "text": state.text(), "variables": values, "returned": returned}
+    usage = state.get_meta_info()
+    return {
+        **row,
+        "text": state.text(),
+        "variables": values,
+        "returned": returned,
+        "usage": usage,
+    }
