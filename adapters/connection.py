@@ -66,15 +66,16 @@ _EMBEDDED_NOTE = (
     " fields out of short texts, and little else; for real work pass a checkpoint folder or a hub"
     " model in place of %r, such as Qwen/Qwen2.5-0.5B-Instruct"
 )
+_NOT_GIVEN: Any = object()
 CLUSTERS = ("ray:",)  # how addresses begin of what runs a model that is named beside
 REMOTE_SETTINGS = ("api_key", "connect_timeout", "silence")
 
 
 def connect(
-    where: str | Path | Sequence[str | Path] | None = None,
+    where: str | Path | Sequence[str | Path] = _NOT_GIVEN,
     /,
     *,
-    model: str | Path | Sequence[str | Path] | None = None,
+    model: str | Path | Sequence[str | Path] = _NOT_GIVEN,
     process: bool = False,
     restart: bool = False,
     revision: str | None = None,
@@ -110,15 +111,15 @@ def connect(
 
     plugins = registry()
     backend: Backend
-    if _is_cluster(where) or (where is not None and model is not None):
-        if isinstance(model, str | Path):
-            settings["model"] = pinned(model, revision)
+    if _is_cluster(where) or _NOT_GIVEN not in (where, model):
+        if model is not _NOT_GIVEN:
+            settings["model"] = pinned(model, revision) if isinstance(model, str | Path) else model
         if replicas is not None:
             settings["replicas"] = replicas
         backend = _clustered(where, {**settings, "policy": policy}, plugins)
     else:
-        named = model if where is None else where
-        named = EMBEDDED if named is None else named
+        named = model if where is _NOT_GIVEN else where
+        named = EMBEDDED if named is _NOT_GIVEN else named
         if isinstance(named, list | tuple) or replicas is not None:
             models = tuple(named) if isinstance(named, list | tuple) else (named,)
             pins = [pinned(it, revision) for it in models]

@@ -212,9 +212,9 @@ class ActorBackend(ProcessLocal):
 
     def _dispatch(self, number: int, kind: str, value: Any) -> None:
         if kind == "chunks":
-            mailbox = self._open.get(number)
-            for chunk in value if mailbox is not None else ():
-                mailbox.put(chunk)
+            if (mailbox := self._open.get(number)) is not None:
+                for chunk in value:
+                    mailbox.put(chunk)
             return
         with self._lock:
             ended = self._open.pop(number, None)

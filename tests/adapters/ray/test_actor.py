@@ -77,7 +77,7 @@ def test_errors_of_calls_and_of_questions_come_as_values() -> None:
             return super().submit(call)
 
     async def run() -> None:
-        actor = EngineActor(lambda: Broken(CallFailed("no")))
+        actor = EngineActor(lambda: Broken(lambda call: CallFailed("no")))
         await actor.take(batch(submit(1), submit(2, sampling=Sampling(n=2))))
         found = {number: value for number, _, value in await pulled(actor, 2)}
         assert isinstance(found[1], CallFailed)

@@ -84,7 +84,7 @@ def test_items_that_had_ended_are_not_asked_again_by_another_worker(tmp_path: Pa
 
 
 def test_errors_of_items_are_counted_and_kept_with_their_rows(tmp_path: Path) -> None:
-    worker = Worker(plan(tmp_path, ScriptedBackend(CallFailed("no answer"))))
+    worker = Worker(plan(tmp_path, ScriptedBackend(lambda call: CallFailed("no answer"))))
     assert worker.run(2) == 1
     (row,) = Results(Spool(tmp_path))
     assert (row["index"], row["error"]) == (6, "CallFailed: no answer")
