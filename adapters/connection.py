@@ -165,6 +165,10 @@ def _routed(
         count = start.check_replicas(replicas)
         if len(models) > 1 or is_url(models[0]):
             raise InvalidCall("replicas", replicas, "None for servers: a list of their URLs")
+        if not is_known(models[0]):  # what a plugin loads, it replicates as it can
+            config = {**settings, "process": process, "replicas": count, "policy": policy}
+            if (found := registry.load_model(str(models[0]), config)) is not None:
+                return found
         names, source = list(map(str, range(count))), located(models[0])
 
         def one(index: int) -> Backend:

@@ -29,11 +29,11 @@ class Fleet:
     def __init__(self, policy: str, tree_bytes: int) -> None:
         self.replicas: dict[str, Replica] = {}
         self.loads, self.tree = Loads(), MetaTree(tree_bytes)
-        self._rendezvous = Rendezvous()
-        self.policy = policy_of(policy, Replicas(self.loads, self.tree, self._rendezvous))
+        self.rendezvous = Rendezvous()
+        self.policy = policy_of(policy, Replicas(self.loads, self.tree, self.rendezvous))
         self._by_bit: dict[int, Replica] = {}
         self._free: list[int] = []
-        self._num_indices = 0
+        self.num_indices = 0
         self._gone = self._sweeping = 0
         self.num_placed = 0
         self.last_placed = 0.0
@@ -97,7 +97,7 @@ class Fleet:
     def enter(self, replica: Replica) -> None:
         """A replica takes calls from now on."""
         self._by_bit[replica.bit] = replica
-        self._rendezvous.enter(replica.index, replica.name)
+        self.rendezvous.enter(replica.index, replica.name)
         replica.state, replica.fault = State.READY, ""
         self.loads.leave(replica.bit)
         self.loads.enter(replica.bit, replica.num_open + replica.num_foreign)
@@ -199,8 +199,8 @@ class Fleet:
     def _index(self) -> int:
         if self._free:
             return self._free.pop()
-        self._num_indices += 1
-        return self._num_indices - 1
+        self.num_indices += 1
+        return self.num_indices - 1
 
     def _retire(self, replica: Replica) -> None:
         self.loads.leave(replica.bit)

@@ -45,7 +45,7 @@ class Watch:
         evictions: EvictionReader,
     ) -> None:
         self.evictions = evictions
-        self._router, self._fleet, self._lock = router, fleet, lock
+        self._router, self.fleet, self._lock = router, fleet, lock
         self._heartbeat, self._hang_timeout = heartbeat, hang_timeout
         self._is_stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="forkroot-router", daemon=True)
@@ -68,7 +68,7 @@ class Watch:
     def look(self) -> None:
         """Ask all replicas that are ready now, and take what they report."""
         with self._lock:
-            ready = [it for it in self._fleet.replicas.values() if it.state is State.READY]
+            ready = [it for it in self.fleet.replicas.values() if it.state is State.READY]
         for replica in ready:
             self._look_at(replica)
 
@@ -102,8 +102,8 @@ class Watch:
             is_back |= replica.state is State.DEAD and self._is_trusted(replica)
             if is_back:
                 _log.warning("the replica %s takes calls again", replica.name)
-                self._fleet.enter(replica)
-            self._fleet.note_info(replica, info, max(num_open, replica.num_open))
+                self.fleet.enter(replica)
+            self.fleet.note_info(replica, info, max(num_open, replica.num_open))
 
     def _is_trusted(self, replica: Replica) -> bool:
         """Whether a dead one that answers gets calls again: each time later, if it fails them."""
@@ -117,7 +117,7 @@ class Watch:
         while not self._is_stopped.wait(interval):
             try:
                 self._leave_out_hanging()
-                self._sweep()
+                self.sweep()
                 self._router.tick()
             except Exception:
                 _log.exception("a look at the replicas failed")
@@ -125,15 +125,16 @@ class Watch:
     def _leave_out_hanging(self) -> None:
         now = time.monotonic()
         with self._lock:
-            for replica in self._fleet.replicas.values():
+            for replica in self.fleet.replicas.values():
                 silent = now - replica.seen
                 if replica.state is State.READY and silent > self._hang_timeout + self._heartbeat:
                     _log.warning("the replica %s has not answered for %.1f s", replica.name, silent)
                     text = f"it has not answered for {silent:.1f} s"
-                    self._fleet.leave(replica, State.HANGING, text)
+                    self.fleet.leave(replica, State.HANGING, text)
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
+        """Take the bits of replicas that have gone out of the whole tree, a part at a time."""
         is_done = False
         while not is_done and not self._is_stopped.is_set():
             with self._lock:
-                is_done = self._fleet.sweep(_SWEPT_NODES)
+                is_done = self.fleet.sweep(_SWEPT_NODES)

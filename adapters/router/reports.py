@@ -33,7 +33,7 @@ class EvictionReader:
     """
 
     def __init__(self, fleet: Fleet, lock: threading.RLock, has_tokens: Callable[[], bool]) -> None:
-        self._fleet, self._lock = fleet, lock
+        self.fleet, self._lock = fleet, lock
         self._has_tokens = has_tokens
         self.num_evictions = self.num_resyncs = 0
 
@@ -58,14 +58,14 @@ class EvictionReader:
 
     def _is_time(self, replica: Replica, now: float | None) -> bool:
         now = time.monotonic() if now is None else now
-        is_idle = now - self._fleet.last_placed >= QUIET
+        is_idle = now - self.fleet.last_placed >= QUIET
         if not is_idle and replica.life and now - replica.read_at < LONGEST_WAIT:
             return False
         replica.read_at = now
         return True
 
     def _apply(self, replica: Replica, evictions: tuple[Eviction, ...]) -> None:
-        tree = self._fleet.tree
+        tree = self.fleet.tree
         self.num_evictions += len(evictions)
         if self._has_tokens():
             for it in evictions:
@@ -78,17 +78,17 @@ class EvictionReader:
         """What a replica holds is what it reports now."""
         with self._lock:
             if replica.life:
-                self._fleet.renew(replica)
+                self.fleet.renew(replica)
                 self.num_resyncs += 1
             replica.life, replica.report_end = report.life, report.end
         oldest_first = report.prefixes[::-1]
         for start in range(0, len(oldest_first), SLICE):
             with self._lock:
                 for it in oldest_first[start : start + SLICE]:
-                    self._fleet.tree.add(it.namespace, it.digests, replica.bit)
+                    self.fleet.tree.add(it.namespace, it.digests, replica.bit)
 
     def _note(self, replica: Replica, report: EvictionReport, is_other: bool) -> None:
         with self._lock:
             if is_other:
-                self._fleet.renew(replica)
+                self.fleet.renew(replica)
             replica.life, replica.report_end = report.life, report.end

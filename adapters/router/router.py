@@ -49,6 +49,7 @@ class Router(ProcessLocal):
       which it gets no more calls, until it answers. patience: seconds for which a call waits where
       no replica can take it, but one may come back.
     tree_bytes: memory of the meta-tree.
+    fleet, watch: its parts, for tests and for the simulation.
 
     Raises InvalidCall for a bad setting, and for replicas of different models.
     """
@@ -69,21 +70,21 @@ class Router(ProcessLocal):
         self._owner = Owner()
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._fleet = Fleet(policy, tree_bytes)
+        self.fleet = Fleet(policy, tree_bytes)
         self._encoder: Encoder | None = tokenizer
         self._patience = patience
         self._open: dict[Flight, None] = {}
         self._held: dict[Flight, None] = {}
         self._num_resent = self._num_deaths = 0
         self.is_closed = False
-        reader = EvictionReader(self._fleet, self._lock, lambda: self._encoder is not None)
-        self._watch = Watch(self, self._fleet, self._lock, heartbeat, hang_timeout, reader)
+        reader = EvictionReader(self.fleet, self._lock, lambda: self._encoder is not None)
+        self.watch = Watch(self, self.fleet, self._lock, heartbeat, hang_timeout, reader)
         self.policy = policy
         for name, backend in named.items():
             self.add(backend, name)
         if tokenizer is None:
             self._encoder = getattr(next(iter(named.values())), "tokenizer", None)
-        self._watch.start()
+        self.watch.start()
         close_at_exit(self)
 
     @property
@@ -98,15 +99,15 @@ class Router(ProcessLocal):
         """Compare prompts as this tokenizer's tokens from now on; what is known is forgotten."""
         with self._lock:
             self._encoder = tokenizer
-            self._fleet.forget_all()
-            for one in self._fleet.replicas.values():
+            self.fleet.forget_all()
+            for one in self.fleet.replicas.values():
                 one.life, one.report_end = "", -1
 
     @property
     def is_over(self) -> bool:
         """Whether it is closed, or all its replicas have ended and none may come back."""
         with self._lock:
-            return self.is_closed or self._fleet.has_ended
+            return self.is_closed or self.fleet.has_ended
 
     # --- calls -----------------------------------------------------------------------------------
 
@@ -135,10 +136,10 @@ class Router(ProcessLocal):
         if self.is_closed:
             raise BackendClosed.before()
         with self._lock:
-            fleet = self._fleet
+            fleet = self.fleet
             if fleet.has_ended:
                 raise EngineDied("all replicas have ended, and none may come back")
-            reader = self._watch.evictions
+            reader = self.watch.evictions
             own: dict[str, int | float] = {
                 "resent": self._num_resent,
                 "deaths": self._num_deaths,
@@ -161,7 +162,7 @@ class Router(ProcessLocal):
         """The trees of all replicas that have one and answer, each below roots of its own, whose
         namespaces begin with the replica's name."""
         with self._lock:
-            ready = [it for it in self._fleet.replicas.values() if it.state is State.READY]
+            ready = [it for it in self.fleet.replicas.values() if it.state is State.READY]
         return joined_snapshot(ready, max_nodes, max_tokens)
 
     def clear_cache(self) -> int:
@@ -170,19 +171,19 @@ class Router(ProcessLocal):
         for one in self._backends_with("clear_cache"):
             total += one.clear_cache()
         with self._lock:
-            self._fleet.forget_all()
+            self.fleet.forget_all()
         return total
 
     def reset_counters(self) -> None:
         """Start the counters of all replicas anew."""
         for one in self._backends_with("reset_counters"):
             one.reset_counters()
-        self._watch.look()
+        self.watch.look()
 
     def check(self) -> None:
         """Assert the invariants of the router and of its replicas. For tests."""
         with self._lock:
-            self._fleet.check()
+            self.fleet.check()
         for one in self._backends_with("check"):
             one.check()
 
@@ -195,9 +196,9 @@ class Router(ProcessLocal):
             if self.is_closed:
                 return
             self.is_closed = True
-            flights, replicas = list(self._open), list(self._fleet.replicas.values())
+            flights, replicas = list(self._open), list(self.fleet.replicas.values())
             self._changed.notify_all()
-        self._watch.stop()
+        self.watch.stop()
         for flight in flights:
             flight.abandon(BackendClosed.meanwhile())
         for one in replicas:
@@ -211,7 +212,7 @@ class Router(ProcessLocal):
         with self._lock:
             return tuple(
                 ReplicaView(it.name, it.state.value, it.num_open, it.num_sent, it.fault)
-                for it in self._fleet.replicas.values()
+                for it in self.fleet.replicas.values()
             )
 
     def add(self, backend: Backend, name: str | None = None) -> str:
@@ -221,8 +222,8 @@ class Router(ProcessLocal):
         with self._lock:
             if self.is_closed:
                 raise BackendClosed.before()
-            found = self._fleet.add(backend, name, info)
-            self._watch.follow(found)
+            found = self.fleet.add(backend, name, info)
+            self.watch.follow(found)
         self._release_held()
         return found.name
 
@@ -231,8 +232,8 @@ class Router(ProcessLocal):
         it. Raises TimeoutError after `timeout` seconds (it stays drained), InvalidCall for a name
         that is nobody's."""
         with self._changed:
-            one = self._fleet.named(name)
-            self._fleet.leave(one, State.DRAINING, "it is being drained")
+            one = self.fleet.named(name)
+            self.fleet.leave(one, State.DRAINING, "it is being drained")
             if not self._changed.wait_for(lambda: not one.num_open or self.is_closed, timeout):
                 message = f"the replica {name} has {one.num_open} open calls after {timeout} s"
                 raise TimeoutError(message)
@@ -240,9 +241,9 @@ class Router(ProcessLocal):
     def resume(self, name: str) -> None:
         """Give calls to a drained replica again."""
         with self._lock:
-            one = self._fleet.named(name)
+            one = self.fleet.named(name)
             if one.state is State.DRAINING:
-                self._fleet.enter(one)
+                self.fleet.enter(one)
         self._release_held()
 
     def remove(self, name: str, timeout: float | None = 0.0) -> Backend:
@@ -250,10 +251,10 @@ class Router(ProcessLocal):
         Calls that are still open there go on to their ends; they are sent elsewhere if it is closed
         before they have answered. Returns its backend, which is the caller's to close."""
         with self._changed:
-            one = self._fleet.named(name)
-            self._fleet.leave(one, State.REMOVED, "it was removed")
+            one = self.fleet.named(name)
+            self.fleet.leave(one, State.REMOVED, "it was removed")
             self._changed.wait_for(lambda: not one.num_open or self.is_closed, timeout)
-            self._fleet.remove(one)
+            self.fleet.remove(one)
             return one.backend
 
     # --- what flights ask ------------------------------------------------------------------------
@@ -263,7 +264,7 @@ class Router(ProcessLocal):
         with self._lock:
             if self.is_closed:
                 return None
-            found = self._fleet.place(flight.request, flight.avoided)
+            found = self.fleet.place(flight.request, flight.avoided)
             if found is None:
                 return None
             self._held.pop(flight, None)
@@ -276,8 +277,8 @@ class Router(ProcessLocal):
         has_answered = isinstance(end, Completion)
         keys = self._keys_of(flight, end) if isinstance(end, Completion) else ()
         with self._changed:
-            self._fleet.land(replica, has_answered)
-            self._fleet.hold(replica, flight.request.namespace, keys)
+            self.fleet.land(replica, has_answered)
+            self.fleet.hold(replica, flight.request.namespace, keys)
             is_death = isinstance(end, BackendClosed) and not self.is_closed
             if is_death and replica.state in (State.READY, State.HANGING):
                 self.note_death(replica, end)
@@ -286,7 +287,7 @@ class Router(ProcessLocal):
 
     def _keys_of(self, flight: Flight, end: Completion) -> Iterable[bytes]:
         """What a replica holds besides the prompt, now that it has answered."""
-        if not self._fleet.uses_tree:
+        if not self.fleet.uses_tree:
             return ()
         request, call = flight.request, flight.call
         keys = {answered(request, call, it, self._encoder) for it in end.outputs}
@@ -295,7 +296,7 @@ class Router(ProcessLocal):
     def wait(self, flight: Flight) -> bool:
         """As `Dispatcher.wait`."""
         with self._lock:
-            if self.is_closed or not self._fleet.may_recover:
+            if self.is_closed or not self.fleet.may_recover:
                 return False
             flight.avoided = 0
             if flight.waiting_since is None:
@@ -305,7 +306,7 @@ class Router(ProcessLocal):
 
     def has_others(self, avoided: int) -> bool:
         """As `Dispatcher.has_others`."""
-        return bool(self._fleet.loads.everyone & ~avoided)
+        return bool(self.fleet.loads.everyone & ~avoided)
 
     def end(self, flight: Flight) -> None:
         """As `Dispatcher.end`."""
@@ -318,14 +319,14 @@ class Router(ProcessLocal):
     def note_death(self, replica: Replica, error: BaseException) -> None:
         """A replica has ended. Under the lock."""
         self._num_deaths += 1
-        self._fleet.die(replica, error)
+        self.fleet.die(replica, error)
 
     def tick(self) -> None:
         """Send held calls that some replica can take now, and end those that waited too long."""
         self._release_held()
         now = time.monotonic()
         with self._lock:
-            is_hopeless = not self._fleet.may_recover
+            is_hopeless = not self.fleet.may_recover
             late = [
                 it
                 for it in self._held
@@ -336,13 +337,13 @@ class Router(ProcessLocal):
 
     def _release_held(self) -> None:
         with self._lock:
-            flights = list(self._held) if self._fleet.loads.everyone else []
+            flights = list(self._held) if self.fleet.loads.everyone else []
         for flight in flights:
             flight.send()
 
     def _backends_with(self, method: str) -> Iterable[Any]:
         with self._lock:
-            ready = [it.backend for it in self._fleet.replicas.values() if it.state is State.READY]
+            ready = [it.backend for it in self.fleet.replicas.values() if it.state is State.READY]
         return [it for it in ready if hasattr(it, method)]
 
 

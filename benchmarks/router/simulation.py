@@ -124,8 +124,8 @@ class VirtualFleet:
             heartbeat=NEVER,
             hang_timeout=NEVER,
         )
-        fleet = self.router._fleet
-        chosen: Any = Replicas(fleet.loads, fleet.tree, fleet._rendezvous)
+        fleet = self.router.fleet
+        chosen: Any = Replicas(fleet.loads, fleet.tree, fleet.rendezvous)
         chosen = SglangPolicy(chosen) if policy == "sglang" else policy_of(policy, chosen)
         self.policy = TimedPolicy(chosen)
         fleet.policy = self.policy
@@ -143,8 +143,8 @@ class VirtualFleet:
 
     def _read(self) -> None:
         """Read what was evicted."""
-        reader = self.router._watch.evictions
-        for replica in list(self.router._fleet.replicas.values()):
+        reader = self.router.watch.evictions
+        for replica in list(self.router.fleet.replicas.values()):
             reader.read(replica, NEVER + time.monotonic())
         self.clock.after(READ_EVERY, self._read)
 
@@ -202,7 +202,7 @@ def figures(fleet: VirtualFleet, best: float, single: float, num: int) -> dict[s
     busy = [it.busy for it in fleet.replicas.values()]
     calls = [it.num_calls for it in fleet.replicas.values()]
     hit_rate = 1 - totals.prefilled / totals.prompt
-    tree = fleet.router._fleet.tree
+    tree = fleet.router.fleet.tree
     return {
         "hit_rate": round(hit_rate, 4),
         "of_optimum": round(hit_rate / best, 4) if best > 0 else None,
@@ -235,7 +235,7 @@ def measure(
         fleet = VirtualFleet(num, policy, options.slots, options.faults)
         run(bodies, tenancy.width * num, fleet)
         row[policy] = figures(fleet, best, base, num)
-        fleet.router._watch.stop()
+        fleet.router.watch.stop()
         print(f"{name:16} {num:4} {policy:14} {row[policy]}", flush=True)
     return row
 
