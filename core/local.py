@@ -225,7 +225,7 @@ class LocalBackend(ProcessLocal):
         return self._run_in_engine(lambda: self._cache.prefixes(count))
 
     def clear_cache(self) -> int:
-        """Forget what no open call uses; returns how many tokens."""
+        """Forget what no open call uses, pinned roots included; returns how many tokens."""
         return self._run_in_engine(self._engine.clear_cache)
 
     def reset_counters(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Modules and collected tests are there to the end: garbage is not looked for among them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..usage import no_server, number
@@ -76,6 +78,8 @@ def _add_server_options(parser: argparse.ArgumentParser) -> None:
     for what in ("requests", "tokens"):
         text = f"{what} that each key may use in a minute; more are refused with 429 (default: any)"
         parser.add_argument(f"--{what}-per-minute", type=number(int, 1), metavar="N", help=text)
+    text = "accept the keys of this file of JSON, each with its weight and rates (docs/server.md)"
+    parser.add_argument("--keys-file", type=Path, metavar="FILE", help=text)
     text = "require this key for metrics, the cache and draining (may be repeated; the variable"
     more("--admin-key", "KEY", f"{text} FORKROOT_ADMIN_KEYS adds keys, separated by spaces)")
     text = "without keys, answer requests for this name too, besides addresses, localhost and the"
@@ -127,19 +131,24 @@ def add_drain_options(parser: argparse.ArgumentParser) -> None:
 
 def access_settings(options: argparse.Namespace) -> Settings:
     """Who may use the server, and how much. Raises InvalidCall."""
+    from .key_file import KeyFile, read_keys
     from .server.rate_limits import Rates
     from .server.settings import Settings, key_weights
 
-    return Settings(
+    rates = Rates(options.requests_per_minute, options.tokens_per_minute)
+    known = read_keys(options.keys_file, rates) if options.keys_file else KeyFile()
+    weights = key_weights(options.key_weight)
+    given = Settings(
         (*options.api_key, *os.environ.get("FORKROOT_API_KEYS", "").split()),
         (*options.admin_key, *os.environ.get("FORKROOT_ADMIN_KEYS", "").split()),
         options.share_cache,
         allowed_hosts=(options.host, *options.allowed_host),
         cors_origins=tuple(options.cors_origin),
-        weights=key_weights(options.key_weight),
-        rates=Rates(options.requests_per_minute, options.tokens_per_minute),
+        rates=rates,
         media_hosts=tuple(options.media_hosts),
     )
+    merged = known.added_to(given)
+    return replace(merged, weights={**merged.weights, **weights})
 
 
 def server_limits(options: argparse.Namespace) -> Limits:

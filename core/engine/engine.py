@@ -147,7 +147,8 @@ class Engine:
             self._scheduler.retract(sequence)
 
     def clear_cache(self) -> int:
-        """Forget what no running call uses; returns how many tokens."""
+        """Forget what no running call uses, pinned roots included; returns how many tokens."""
+        self._roots.release_all()
         self._features.clear()
         return self._cache.clear()
 

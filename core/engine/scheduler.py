@@ -6,6 +6,8 @@ table and the leases of running sequences. Works on integers: it knows nothing o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ..api.batch import Ints
@@ -13,7 +15,7 @@ from ..radix.cache import Lease, RadixCache
 from .batch import Part
 from .forks import Roots
 from .pictures.features import Features
-from .preemption import Holders, is_prefilling, unallocated
+from .preemption import NOTHING, Holders, is_prefilling, unallocated
 from .prefilling import Prefilling
 from .queue import MATCHES_PER_STEP, WaitingQueue
 from .reservation import NewTokenRatio
@@ -297,10 +299,10 @@ class Scheduler:
             return None
         return Holders(self.running, tenants, lambda _: 1).victim(name, 1)
 
-    def _holders(self) -> Holders:
-        """Who holds slots, with those reserved."""
-        expected = self._new_token_ratio.expected
-        return Holders(self.running, self._queue.tenants, lambda s: s.num_ids + expected(s))
+    def _holders(self, pinned: Mapping[str, int] = NOTHING) -> Holders:
+        """Who holds slots, with those reserved, and those that are pinned."""
+        tenants, expected = self._queue.tenants, self._new_token_ratio.expected
+        return Holders(self.running, tenants, lambda s: s.num_ids + expected(s), pinned)
 
     def _yield_to_others(self, victim: Sequence | None) -> None:
         """Retract until the tenant whose turn it is can run, and admit it."""
@@ -374,10 +376,12 @@ class Scheduler:
         return parts
 
     def _free_memory(self) -> None:
-        """Release the pinned root that matters least, or else retract a sequence of the tenant that
-        holds most."""
-        if not self._roots.release_one():
-            self.retract(self._holders().least_of_largest())
+        """Release a pinned root of the tenant that holds most, with these, or else retract one of
+        its sequences; the last one that runs takes the memory of any root."""
+        roots, holders = self._roots, self._holders(self._roots.held())
+        is_last = len(self.running) == 1
+        if not roots.release_one(holders.largest) and not (is_last and roots.release_one()):
+            self.retract(holders.least_of(holders.largest))
 
     def _free(self, sequence: Sequence, start: int) -> None:
         """Free the slots of a running sequence from position `start` on."""

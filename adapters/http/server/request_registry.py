@@ -31,8 +31,6 @@ from .keys import Client, within
 from .metrics import Metrics
 from .rate_limits import RateLimits, Rates
 
-NO_RATES = Rates()
-
 
 @dataclass(slots=True, eq=False)
 class RequestContext:
@@ -96,8 +94,8 @@ class RequestRegistry:
     """The open requests, and the backend that routes submit their calls to.
 
     backend: the served one. current: the context of the request being handled. open: the open
-      requests. deadline: of calls that have none. rates: of each tenant. is_draining: no new
-      request is taken; open ones go on.
+      requests. deadline: of calls that have none. rate_limits: of each tenant; None: no
+      limits. is_draining: no new request is taken; open ones go on.
     """
 
     def __init__(
@@ -105,7 +103,7 @@ class RequestRegistry:
         backend: Backend,
         metrics: Metrics,
         deadline: float | None = None,
-        rates: Rates = NO_RATES,
+        rate_limits: RateLimits | None = None,
     ) -> None:
         self.current = ContextVar[RequestContext | None]("request_context", default=None)
         self.open: set[RequestContext] = set()
@@ -113,7 +111,7 @@ class RequestRegistry:
         self.backend = backend
         self._metrics = metrics
         self._deadline = deadline
-        self.rate_limits = RateLimits(rates)
+        self.rate_limits = rate_limits or RateLimits(Rates())
         self._fatal_error: BackendClosed | None = None
         self._notifier: LoopNotifier | None = None
 

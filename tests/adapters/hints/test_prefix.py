@@ -484,11 +484,9 @@ def test_a_planted_prefix_stays_until_it_is_released() -> None:
         root = long_text("root", 500)
         hint = prefixes.plant((Text(root),), namespace="n")
         prefixes.submit(text_call(root + " a", namespace="n")).result(60)
-        backend.clear_cache()
         assert backend.info().load["locked_slots"] >= 500
         prefixes.release(hint, namespace="n")
         prefixes.submit(text_call("b", namespace="n")).result(60)
-        backend.clear_cache()
         assert backend.info().load["locked_slots"] == 0
 
 
@@ -502,15 +500,9 @@ def test_a_kept_prompt_stays_cached_until_it_is_released() -> None:
             reply.result(60)
             prefixes.keep(reply, "mine")
         prefixes.submit(text_call("a", namespace="n")).result(60)
-        backend.clear_cache()
-        again = [
-            prefixes.submit(text_call(text, namespace="n")).result(60).usage.cached_tokens
-            for text in (second, first)
-        ]
-        assert again == [len(second) - 1, 0]
+        assert len(second) <= backend.info().load["locked_slots"] < len(first) + len(second)
         prefixes.release(ForkHint("mine"), namespace="n")
         prefixes.submit(text_call("b", namespace="n")).result(60)
-        backend.clear_cache()
         assert backend.info().load["locked_slots"] == 0
 
 
@@ -551,7 +543,6 @@ def test_a_planted_prefix_is_given_up_when_its_branches_are_done() -> None:
         calls = [text_call(f"{long_text('root', 500)} {n}") for n in range(4)]
         for reply in prefixes.submit_all(calls):
             reply.result(60)
-        backend.clear_cache()
         assert backend.info().load["locked_slots"] == 0
 
 
