@@ -16,6 +16,7 @@ def cluster() -> Iterator[Any]:
     """A running cluster of two processors, which ends with the tests; or that of RAY_ADDRESS."""
     ray = pytest.importorskip("ray")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_AUTH_MODE", "token")  # drivers of the tests have it from here
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "WARNING"}
     if "RAY_ADDRESS" not in os.environ:
         sizes = {"num_cpus": 2, "object_store_memory": MEMORY, "include_dashboard": False}
