@@ -140,6 +140,11 @@ class RestartingBackend(ProcessLocal):
         """That of the engine's model."""
         return self._engine.tokenizer
 
+    @property
+    def engine_pid(self) -> int:
+        """The process id of the engine that lives now."""
+        return self._engine.pid
+
     def submit(self, call: Call) -> Reply:
         """As `Backend.submit`; the call ends in BackendClosed where no engine lives now."""
         reply = self._engine.submit(call)
