@@ -1,4 +1,4 @@
-"""The command line: `forkroot demo`, `chat`, `serve`, `route`, `bench`, `check` and others.
+"""The command line: `forkroot demo`, `chat`, `serve`, `route`, `drain`, `bench` and others.
 
 Each command is one function. Exit codes: 0; 1 if the answer is no (a model that cannot be run);
 2 for a usage error or a failure; 130 after Ctrl-C.
@@ -34,6 +34,7 @@ from .adapters.connection import (
 from .adapters.http.bench.options import add_bench_options
 from .adapters.http.options import (
     access_settings,
+    add_drain_options,
     add_route_options,
     add_serve_options,
     replica_key,
@@ -211,6 +212,7 @@ def route(options: argparse.Namespace) -> int:
     from .adapters.http.server.audit import audited
     from .adapters.http.server.runtime import Runtime
     from .adapters.http.server.settings import tokenizer_info
+    from .adapters.router.joining import over_servers
     from .core.process.client import read_tokenizer
 
     settings = access_settings(options)
@@ -220,7 +222,7 @@ def route(options: argparse.Namespace) -> int:
             raise InvalidCall("replica", url, "the URL of a server, as http://127.0.0.1:30001")
     key = replica_key(options)
     keys = {} if key is None else {"api_key": key}
-    start = partial(connect, options.replica, policy=options.policy, **keys)
+    start = partial(over_servers, options.replica, options.policy, **keys)
     with obeyed_once(), audited(options.audit_log), closing(start()) as backend:
         info = backend.info()
         folder = model_folder(options.tokenizer or info.model)
@@ -230,6 +232,13 @@ def route(options: argparse.Namespace) -> int:
         names = tuple(options.served_name or [info.model])
         runtime = Runtime(backend, texts, names, server_limits(options), version=__version__)
         return serve_http(runtime, settings, options.host, options.port)
+
+
+def drain(options: argparse.Namespace) -> int:
+    """Let a server take no new requests; 1 if some are open at the end of the wait."""
+    from .adapters.http.drain import run
+
+    return run(options)
 
 
 def completion(shell: str, parser: argparse.ArgumentParser) -> int:
@@ -314,6 +323,10 @@ def _parser() -> argparse.ArgumentParser:
 
     text = "serve the model of several servers at one address"
     add_route_options(commands.add_parser("route", help=text), route)
+
+    draining = commands.add_parser("drain", help="let a server take no new requests")
+    draining.set_defaults(run=drain)
+    add_drain_options(draining)
 
     benching = commands.add_parser("bench", help="measure an OpenAI-compatible server under load")
     add_bench_options(benching, _new_file)

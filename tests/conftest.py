@@ -12,7 +12,7 @@ import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-NOT_PACKAGED = {"tests", "benchmarks", "docs", "build", "dist"}
+NOT_PACKAGED = {"tests", "benchmarks", "deploy", "docs", "build", "dist"}
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test asks the real hub
 if "PYTEST_XDIST_WORKER" in os.environ:  # threads of several processes would wait for one another

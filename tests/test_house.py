@@ -62,7 +62,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         *("core/model/arch/", "core/model/transformers/", "core/model/sampling/"),
         *("adapters/sglang/", "adapters/dspy/", "adapters/http/", "__init__.py"),
     ),
-    ("core/model/runner/", "core/model/checkpoint/", "examples/"),
+    ("core/model/runner/", "core/model/checkpoint/", "examples/", "adapters/ray/"),
     ("core/", "models/training/world/"),
     ("check_command.py",),
     ("models/training/tasks/", "models/training/scenes/", "__main__.py"),
@@ -154,6 +154,10 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/http/forkroot/": (*ROUTES, "adapters/http/requests/", "adapters/http/openai/"),
     "adapters/http/bench/": ("core/api/", "adapters/"),
     "adapters/http/": (*BASE, "adapters/", "adapters/common/", "adapters/http/*"),
+    "adapters/ray/": (
+        *(*BASE, "core/model/hub/", "core/process/", "adapters/", "adapters/common/"),
+        *("adapters/router/", "adapters/native/*", "adapters/http/*"),
+    ),
     "__init__.py": (*BASE, "adapters/", "adapters/native/", "adapters/sglang/"),
     "examples/": (
         *("__init__.py", *BASE, "core/media/", "adapters/", "adapters/dspy/"),

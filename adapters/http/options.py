@@ -1,4 +1,4 @@
-"""The options of `forkroot serve` and `forkroot route`."""
+"""The options of `forkroot serve`, `forkroot route` and `forkroot drain`."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ def _add_server_options(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{what}-per-minute", type=number(int, 1), metavar="N", help=text)
     text = "accept the keys of this file of JSON, each with its weight and rates (docs/server.md)"
     parser.add_argument("--keys-file", type=Path, metavar="FILE", help=text)
-    more("--admin-key", "KEY", "require this key for metrics and for the cache (may be repeated)")
+    text = "require this key for metrics, the cache and draining (may be repeated; the variable"
+    more("--admin-key", "KEY", f"{text} FORKROOT_ADMIN_KEYS adds keys, separated by spaces)")
     text = "without keys, answer requests for this name too, besides addresses, localhost and the"
     more("--allowed-host", "NAME", f"{text} machine's own name (may be repeated; * for any)")
     text = "let pages of this origin use the server from a browser, as https://a.site"
@@ -119,6 +120,19 @@ def _add_server_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--drain", type=seconds, default=defaults.drain, metavar="S", help=text)
 
 
+def add_drain_options(parser: argparse.ArgumentParser) -> None:
+    """Add those of `forkroot drain` to its parser."""
+    text, url = "the URL of the server (default %(default)s)", "http://127.0.0.1:30000"
+    parser.add_argument("url", nargs="?", default=url, help=text)
+    text = "an admin key of the server (default: the first of FORKROOT_ADMIN_KEYS)"
+    parser.add_argument("--admin-key", metavar="KEY", help=text)
+    text = "seconds to wait until no request is open (default 0)"
+    seconds = number(float, 0.0, _LONGEST)
+    parser.add_argument("--wait", type=seconds, default=0.0, metavar="S", help=text)
+    text = "let the server take new requests again"
+    parser.add_argument("--resume", action="store_true", help=text)
+
+
 def access_settings(options: argparse.Namespace) -> Settings:
     """Who may use the server, and how much. Raises InvalidCall."""
     from .key_file import KeyFile, read_keys
@@ -130,7 +144,7 @@ def access_settings(options: argparse.Namespace) -> Settings:
     weights = key_weights(options.key_weight)
     given = Settings(
         (*options.api_key, *os.environ.get("FORKROOT_API_KEYS", "").split()),
-        tuple(options.admin_key),
+        (*options.admin_key, *os.environ.get("FORKROOT_ADMIN_KEYS", "").split()),
         options.share_cache,
         allowed_hosts=(options.host, *options.allowed_host),
         cors_origins=tuple(options.cors_origin),
