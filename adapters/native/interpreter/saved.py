@@ -113,15 +113,18 @@ class Saved:
             "totals": encoded(dict(self.totals), "totals"),
         }
 
-    def restore(self, interpreter: Interpreter) -> None:
-        """Make of a new state the one that was saved; it takes nothing more, as any ended one."""
+    def restore(self, interpreter: Interpreter, is_over: bool = True) -> None:
+        """Make of a new state the one that was saved; it takes nothing more, as any ended one.
+        is_over: otherwise somebody else ends it. Its text is not read twice where it had some."""
         interpreter.transcript.extend(self.entries)
         interpreter.variables.values.update(self.values)
         interpreter.variables.meta.update(self.meta)
-        interpreter.feeds.append(Feed(interpreter.transcript.text()))
+        if not interpreter.feeds:
+            interpreter.feeds.append(Feed(interpreter.transcript.text()))
         interpreter.ret_value, interpreter.num_retries = self.ret_value, self.num_retries
         interpreter.context.totals.count(**self.totals)
-        interpreter.stream.close()
+        if is_over:
+            interpreter.stream.close()
 
 
 def _parts(entry: Entry) -> list[list[Any]]:
