@@ -56,9 +56,11 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (
         *("core/fsm/", "core/model/", "adapters/http/forkroot/"),
         *("adapters/dspy/hints/", "adapters/guidance/", "adapters/native/compiler/passes/"),
+        "adapters/native/remote/",
     ),
     ("core/model/vision/", "adapters/native/compiler/"),
     ("adapters/native/",),
+    ("adapters/native/jobs/", "adapters/http/programs/"),
     (
         *("core/engine/", "core/process/"),
         *("core/model/arch/", "core/model/transformers/", "core/model/sampling/"),
@@ -143,6 +145,10 @@ KNOWS: dict[str, tuple[str, ...]] = {
         *(*BASE, "adapters/native/language/", "adapters/native/interpreter/"),
         "adapters/native/compiler/*",
     ),
+    "adapters/native/remote/": (
+        *(*BASE, "adapters/", "adapters/native/language/", "adapters/native/interpreter/"),
+    ),
+    "adapters/native/jobs/": (*BASE, "adapters/", "adapters/common/", "adapters/native/*"),
     "adapters/native/": (
         *(*BASE, "core/media/", "adapters/", "adapters/common/"),
         "adapters/native/*",
@@ -161,6 +167,10 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/http/openai/": (*ROUTES, "adapters/http/requests/"),
     "adapters/http/sglang/": (*ROUTES, "adapters/http/requests/"),
     "adapters/http/forkroot/": (*ROUTES, "adapters/http/requests/", "adapters/http/openai/"),
+    "adapters/http/programs/": (
+        *(*ROUTES, "core/common/", "adapters/", "adapters/http/requests/"),
+        *("adapters/http/forkroot/", "adapters/native/*"),
+    ),
     "adapters/http/bench/": ("core/api/", "adapters/"),
     "adapters/http/": (*BASE, "adapters/", "adapters/common/", "adapters/http/*"),
     "__init__.py": (*BASE, "adapters/", "adapters/native/", "adapters/sglang/"),

@@ -15,7 +15,7 @@ from traceback import walk_tb
 from typing import Any, TypeVar
 
 from ...core.api.protocol import ForkHint, InvalidCall, ProgramError, Shown
-from .interpreter.context import Context
+from .interpreter.context import Context, free
 from .interpreter.interpreter import Interpreter
 from .interpreter.saved import Saved
 from .language.settings import Settings
@@ -35,7 +35,8 @@ class Run:
     """One run of `body`, a function whose first argument is a state, with these arguments.
 
     state_type: what `body` gets. worker: as in `Context`; None: one that ends with the run. hint:
-    goes with the run's first call. Raises InvalidCall if no backend is known.
+    goes with the run's first call. spend: as in `Context`. Raises InvalidCall if no backend is
+    known.
     """
 
     def __init__(
@@ -47,15 +48,21 @@ class Run:
         state_type: type[ProgramState],
         worker: ThreadPoolExecutor | None = None,
         hint: ForkHint | None = None,
+        spend: Callable[[int], object] = free,
     ) -> None:
         self._body, self._args, self._kwargs = body, args, kwargs
         self._at_end = ExitStack()
         if worker is None:
             worker = self._at_end.enter_context(ThreadPoolExecutor(1, "forkroot-run"))
-        self._context = Context(settings, worker)
+        self._context = Context(settings, worker, spend=spend)
         self._interpreter = Interpreter(self._context, hint)
         self._state_type = state_type
         self._raised: Exception | None = None
+
+    @property
+    def interpreter(self) -> Interpreter:
+        """That of the program's own state."""
+        return self._interpreter
 
     @property
     def state(self) -> ProgramState:

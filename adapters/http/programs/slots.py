@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 _KEPT = 8  # one part of so many of the slots is kept from any one tenant
 
@@ -28,16 +26,8 @@ class RunSlots:
         """Runs that wait."""
         return sum(map(len, self._waiting.values()))
 
-    @asynccontextmanager
-    async def taken(self, tenant: str) -> AsyncIterator[None]:
-        """A slot while this runs."""
-        await self._take(tenant)
-        try:
-            yield
-        finally:
-            self._give(tenant)
-
-    async def _take(self, tenant: str) -> None:
+    async def take(self, tenant: str) -> None:
+        """Wait for a slot; `give` gives it back."""
         if self._is_free(tenant) and tenant not in self._waiting:
             self.at_work[tenant] += 1
             return
@@ -49,10 +39,11 @@ class RunSlots:
             if waiting.cancelled() or not waiting.done():
                 self._leave(tenant, waiting)
             else:  # it has just been given a slot
-                self._give(tenant)
+                self.give(tenant)
             raise
 
-    def _give(self, tenant: str) -> None:
+    def give(self, tenant: str) -> None:
+        """Give a slot back that `take` gave."""
         self.at_work[tenant] -= 1
         if not self.at_work[tenant]:
             del self.at_work[tenant]

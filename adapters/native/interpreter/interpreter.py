@@ -89,6 +89,8 @@ class Interpreter:
     def submit(self, expression: Expression) -> None:
         """Run an expression after all that was submitted before."""
         for node in flatten(expression):
+            if isinstance(node, Constant):
+                self.context.spend(len(node.text))
             self.submit_step(
                 lambda node=node: self._run(node),  # type: ignore[misc]
                 variables_of(node),
@@ -130,7 +132,9 @@ class Interpreter:
                 case ScopeBegin(name):
                     self._scopes[name] = len(self.transcript)
                 case ScopeEnd(name):
-                    self.variables.put(name, self.transcript.text(self._scopes.pop(name)), {})
+                    start = self._scopes.pop(name)
+                    self.context.spend(self.transcript.num_chars(start))
+                    self.variables.put(name, self.transcript.text(start), {})
         self.stream.notify()
         return True
 
@@ -235,6 +239,7 @@ class Interpreter:
         divide = node.split.divide if node.split is not None else lambda text: (text,)
         parts = [divide(output.text) for output in completion.outputs]
         text = parts[0][0]
+        self.context.spend(sum(len(output.text) for output in completion.outputs))
         self.transcript.add_answer(text, first.segments if text == first.text else ())
         for index, name in enumerate(variables_of(node)):
             values = [part[index] for part in parts]

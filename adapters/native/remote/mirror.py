@@ -10,8 +10,9 @@ from ....core.api.protocol import Call, CallFailed, Chunk, Completion, ForkrootE
 from ....core.api.reply import Mailbox
 from ..interpreter.context import Context
 from ..interpreter.interpreter import Feed, Interpreter
-from ..interpreter.saved import Saved, decoded
+from ..interpreter.saved import Saved
 from ..interpreter.variables import UnsetVariable
+from ..language.plain import decoded
 from ..language.settings import Settings
 
 _WRONG = (ValueError, KeyError, TypeError, AttributeError, RecursionError)

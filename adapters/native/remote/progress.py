@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from ....core.api.protocol import ForkrootError
 from ....core.api.reply import batches
 from ..interpreter.interpreter import Feed, Interpreter
-from ..interpreter.saved import encoded
+from ..language.plain import encoded
 
 Event: TypeAlias = dict[str, Any]
 

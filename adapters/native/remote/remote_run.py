@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ....core.api.protocol import Backend, ForkrootError, InvalidCall, ProgramError
 from ...programs import ProgramHost, ProgramRequest
+from ..interpreter.reader import Reader
 from ..interpreter.saved import Saved
 from ..language.settings import Settings
-from ..state import ProgramState
 from .mirror import Mirror
 from .requests import RunRequest
 
+S = TypeVar("S", bound=Reader)
 
-class RemoteRun:
+
+class RemoteRun(Generic[S]):
     """One run of a graph on the backend of `settings`, a `ProgramHost`.
 
-    digest, graph: as in `ProgramRequest`. passes: as in `RunRequest`. Raises InvalidCall for
+    digest, graph: as in `ProgramRequest`. passes: as in `RunRequest`. state_type: of its state, a
+    `ProgramState`. Raises InvalidCall for
     arguments that are not plain data.
     """
 
@@ -30,7 +33,7 @@ class RemoteRun:
         settings: Settings,
         arguments: Mapping[str, Any],
         passes: Mapping[str, Any],
-        state_type: type[ProgramState] = ProgramState,
+        state_type: type[S],
     ) -> None:
         body = RunRequest.of(arguments, settings, passes).as_json()
         encoded = json.dumps(body, allow_nan=False).encode()
@@ -42,11 +45,11 @@ class RemoteRun:
         self._abort_error: BaseException | None = None
 
     @property
-    def state(self) -> ProgramState:
+    def state(self) -> S:
         """As `Run.state`."""
         return self._state_type(self._mirror.interpreter, is_outside=True)
 
-    def start(self) -> ProgramState:
+    def start(self) -> S:
         """As `Run.start`, without a thread."""
         if self._abort_error is None:
             assert isinstance(self._host, ProgramHost)
@@ -55,7 +58,7 @@ class RemoteRun:
             self._cancel()
         return self.state
 
-    def execute(self) -> ProgramState:
+    def execute(self) -> S:
         """As `Run.execute`: this thread waits until the run has ended."""
         state = self.start()
         try:
@@ -65,7 +68,7 @@ class RemoteRun:
             raise
         return state
 
-    def result(self) -> ProgramState:
+    def result(self) -> S:
         """As `Run.result`."""
         state = self.execute()
         self.raise_error()

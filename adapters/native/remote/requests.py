@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ....core.api.protocol import Backend, Call, InvalidCall, Text
-from ..interpreter.saved import decoded, encoded
+from ..language.plain import decoded, encoded
 from ..language.settings import SAMPLING_FIELDS, Settings, sampling_fields
 
 _PLAIN = "plain data, as an ended state has it"
