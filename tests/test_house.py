@@ -166,7 +166,9 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/http/requests/": (*ROUTES, "core/common/", "core/media/"),
     "adapters/http/openai/": (*ROUTES, "adapters/http/requests/"),
     "adapters/http/sglang/": (*ROUTES, "adapters/http/requests/"),
-    "adapters/http/forkroot/": (*ROUTES, "adapters/http/requests/", "adapters/http/openai/"),
+    "adapters/http/forkroot/": (
+        *(*ROUTES, "adapters/", "adapters/http/requests/", "adapters/http/openai/"),
+    ),
     "adapters/http/programs/": (
         *(*ROUTES, "core/common/", "adapters/", "adapters/http/requests/"),
         *("adapters/http/forkroot/", "adapters/native/*"),

@@ -12,17 +12,15 @@ from ...native.compiler.graph.nodes import Media
 _ALLOWED = "the bytes of a picture or a clip, or a data: URL of them"
 
 
-def with_media(graph: Graph, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The arguments of a run. Raises InvalidCall for one that is shown as a picture or a clip, and
-    is not its data: a path would be read here."""
-    names = {node.argument for node in graph.nodes if isinstance(node, Media)}
-    defaults = {it.name: it.value for it in graph.parameters if not it.is_required}
-    for name in names - {None}:
-        value = arguments.get(str(name), defaults.get(str(name)))
-        frames = value if isinstance(value, list | tuple) else [value]
-        for frame in frames:
-            is_url = isinstance(frame, str) and frame.startswith("data:")
-            if not isinstance(frame, bytes) and not is_url:
-                shown = Shown(type(frame).__name__) if not isinstance(frame, str) else frame[:80]
-                raise InvalidCall(f"arguments.{name}", shown, _ALLOWED)
-    return arguments
+def check_media(graph: Graph, arguments: Mapping[str, Any]) -> None:
+    """Raise InvalidCall for an argument that is shown as a picture or a clip and is not its data:
+    a path would be read here."""
+    given = {it.name: it.value for it in graph.parameters} | dict(arguments)
+    for node in graph.nodes:
+        if not isinstance(node, Media) or node.argument is None:
+            continue
+        value = given.get(node.argument)
+        is_url = isinstance(value, str) and value[:5].lower() == "data:"
+        if not isinstance(value, bytes) and not is_url:
+            shown = value[:80] if isinstance(value, str) else Shown(type(value).__name__)
+            raise InvalidCall(f"arguments.{node.argument}", shown, _ALLOWED)

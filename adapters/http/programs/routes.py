@@ -7,9 +7,8 @@ again.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -24,12 +23,12 @@ from ..forkroot.calls import owner_of, refusal
 from ..requests.bodies import BodyRoute, prepared
 from ..server.errors import Fault, Refused
 from ..server.request_registry import RequestRegistry
-from ..server.runtime import Limits, ProgramLimits, Runtime
+from ..server.runtime import ProgramLimits, Runtime
 from ..server.sse import EventStream
 from ..wire.callwire import PROGRAMS_PATH, UNKNOWN_PROGRAM
 from ..wire.wire import Body
 from .budget import Budget, RunBackend
-from .media import with_media
+from .media import check_media
 from .running import Failed, ProgramWork, RunThreads, pieces
 from .store import Key, ProgramStore
 
@@ -123,9 +122,13 @@ def routes(runtime: Runtime, registry: RequestRegistry) -> APIRouter:
             context = request.state.request_context
             budget = Budget(limits, registry.info().context_len)
             backend = RunBackend(registry, context, limits, budget)
-            arguments = with_media(program.graph, asked.arguments)
+            check_media(program.graph, asked.arguments)
             found = program.new_run(
-                asked.settings(backend), arguments, asked.passes, threads.worker, budget.spend_chars
+                asked.settings(backend),
+                asked.arguments,
+                asked.passes,
+                threads.worker,
+                budget.spend_chars,
             )
         except ForkrootError as error:
             return refusal(error)
