@@ -84,6 +84,7 @@ class RecordFile:
                 raise self._refused(f"a file that can be written ({error})") from error
             finally:
                 os.close(self._file)
+                self._file = -1  # of no file: later records are refused
 
     def _write(self, line: bytes) -> None:
         size = os.fstat(self._file).st_size

@@ -66,8 +66,8 @@ class Saved:
         """Make of a new state the one that was saved; it takes nothing more, as any ended one.
         is_over: otherwise somebody else ends it. Its text is not read twice where it had some."""
         interpreter.transcript.extend(self.entries)
-        interpreter.variables.values.update(self.values)
-        interpreter.variables.meta.update(self.meta)
+        for name, value in self.values.items():
+            interpreter.variables.settle(name, value, self.meta[name])
         if not interpreter.feeds:
             interpreter.feeds.append(Feed(interpreter.transcript.text()))
         interpreter.ret_value, interpreter.num_retries = self.ret_value, self.num_retries

@@ -90,18 +90,12 @@ class Mirror:
             case {"text": str(text)}:
                 self._add(Feed(text, event.get("name")))
             case {"set": str(name), "value": value, "meta": meta}:
-                self._set(name, decoded(value), decoded(meta))
+                self._variables.settle(name, decoded(value), decoded(meta))
 
     def _add(self, feed: Feed) -> None:
         self.interpreter.feeds.append(feed)
         if feed.name is not None:
             self._variables.expect(feed.name)
-
-    def _set(self, name: str, value: Any, meta: Any) -> None:
-        if not self._variables.is_expected(name):  # no text announced it
-            self._variables.expect(name)
-            self._variables.num_expected[name] -= 1
-        self._variables.put(name, value, meta)
 
 
 def _unreadable(error: Exception) -> CallFailed:
