@@ -28,12 +28,14 @@ class Saved:
 
     @classmethod
     def of(cls, interpreter: Interpreter) -> Saved:
-        """That of a state whose program has ended."""
+        """That of a state whose program has ended; after an error, without the variables that were
+        to be set again."""
         variables = interpreter.variables
+        names = [name for name in variables.values if not variables.is_expected(name)]
         return cls(
             interpreter.transcript.since(0),
-            variables.values,
-            variables.meta,
+            {name: variables.values[name] for name in names},
+            {name: variables.meta[name] for name in names},
             interpreter.ret_value,
             interpreter.num_retries,
             interpreter.context.totals.counters,

@@ -63,7 +63,7 @@ class Mirror:
             if report.get("unset") is not None:
                 name, known, coming = report["unset"]
                 error = UnsetVariable(name, known, coming)
-            for note in report.get("notes", ()):
+            for note in tuple(report.get("notes", ())):
                 error.add_note(str(note))
         except _WRONG as unreadable:
             error = _unreadable(unreadable)

@@ -17,7 +17,7 @@ from forkroot.adapters.native.remote.mirror import Mirror
 from forkroot.adapters.native.remote.progress import Progress
 from forkroot.adapters.native.run import Run
 from forkroot.adapters.testing import ScriptedBackend
-from forkroot.core.api.protocol import CallFailed, CallTooLarge, InvalidCall, ProgramError
+from forkroot.core.api.protocol import CallFailed, CallTooLarge, ProgramError
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -39,6 +39,16 @@ def report(s: Any, topic: str) -> dict[str, Any]:
 @function
 def talk(s: Any, topic: str) -> None:
     s += user(topic) + assistant("Well, " + gen("answer"))
+
+
+@function
+def twice(s: Any, topic: str) -> None:
+    s += topic + gen("first")
+    with s.var_scope("again"):
+        s += "a"
+    s += gen("second")
+    with s.var_scope("again"):
+        s += "b"
 
 
 def begun(program: Any, settings: Settings, spend: Any = lambda num: None) -> Run:
@@ -73,8 +83,9 @@ def mirrored(
     if error is None:
         mirror.end(state)
     else:
-        assert isinstance(error, (ProgramError, CallFailed, InvalidCall))
-        mirror.fail(error, {"state": state, "notes": getattr(error, "__notes__", [])})
+        assert isinstance(error, CallFailed)
+        notes = list(getattr(error, "__notes__", []))
+        mirror.fail(CallFailed(str(error)), {"state": state, "notes": notes})
     return mirror, events
 
 
@@ -145,15 +156,16 @@ def test_variables_are_there_before_the_program_has_ended() -> None:
 
 def test_an_error_leaves_what_was_set_before_and_keeps_its_type_and_notes() -> None:
     answers = ["fine", CallFailed("it broke")]
-    run = begun(report, Settings(backend=ScriptedBackend(answers)))
+    run = begun(twice, Settings(backend=ScriptedBackend(answers)))
     mirror, _ = mirrored(run)
     mine, own = ProgramState(mirror.interpreter, is_outside=True), run.state
     for state in (mine, own):
-        assert state["summary"] == "fine"
-        with pytest.raises(CallFailed, match="it broke") as caught:
-            state.text()
-        assert caught.value.__notes__ == ["in select('verdict')"]
-    assert mine.get_meta_info("summary") == own.get_meta_info("summary")
+        assert state["first"] == "fine"
+        for name in ("second", "again"):
+            with pytest.raises(CallFailed, match="it broke") as caught:
+                state[name]
+        assert caught.value.__notes__ == ["in gen('second')"]
+    assert mine.get_meta_info("first") == own.get_meta_info("first")
 
 
 def test_a_variable_that_was_never_set_is_the_same_error() -> None:
