@@ -54,7 +54,7 @@ class Survival:
 class Batch:
     """One run of `body` for each of `items`, which are its keyword arguments.
 
-    The first call of each run carries the same hint: what the runs have in common is a root. Raises
+    new_run: makes each, as `Run` does. The first call of each run carries the same hint: what the runs have in common is a root. Raises
     InvalidCall for items, a number of threads or a checkpoint that are not allowed, or if no
     backend is known.
     """
@@ -67,6 +67,7 @@ class Batch:
         num_threads: int | Literal["auto"],
         state_type: type[ProgramState],
         survival: Survival = Survival(),
+        new_run: Callable[..., Run] = Run,
     ) -> None:
         for item in items:
             if not isinstance(item, Mapping):
@@ -74,6 +75,7 @@ class Batch:
         self._num_threads = _num_threads(num_threads, len(items))
         self._body, self._items, self._settings = body, items, settings
         self._parameters, self._state_type = signature(body), state_type
+        self._new_run = new_run
         self._max_retries = survival.num_retries
         self._worker = ThreadPoolExecutor(1, "forkroot-batch")
         self._error: BaseException | None = None
@@ -139,7 +141,8 @@ class Batch:
     def _run(self, index: int, hint: ForkHint | None = None) -> Run:
         item = self._items[index]
         body = _checked_body(self._body, self._parameters, item, index)
-        return Run(body, self._settings, (), item, self._state_type, self._worker, hint)
+        settings, worker = self._settings, self._worker
+        return self._new_run(body, settings, (), item, self._state_type, worker, hint)
 
     def _state(self, index: int) -> ProgramState:
         """The ended state of an item: the saved one, or that of its last run."""

@@ -173,9 +173,7 @@ class Job:
             run.abort(ProgramError("the job was stopped"))
         return run
 
-    def _keep(
-        self, index: int, run: AnyRun, error: BaseException | None, num_retries: int
-    ) -> None:
+    def _keep(self, index: int, run: AnyRun, error: BaseException | None, num_retries: int) -> None:
         saved = run.saved(num_retries)
         record = None
         if error is None:

@@ -99,14 +99,14 @@ class RemoteRun(Generic[S]):
         return stream.is_closed or stream.error is not None
 
 
-def runs_programs(settings: Settings, is_wanted: bool | None) -> bool:
-    """Whether a run with these settings goes to a server as a whole. is_wanted: None: where it can.
-    Raises InvalidCall where it cannot and is wanted."""
-    if is_wanted is False:
+def runs_programs(settings: Settings, is_state: bool) -> bool:
+    """Whether a run with these settings goes to a server as a whole. is_state: the program returns
+    a state of it. Raises InvalidCall where it cannot and is wanted."""
+    if settings.remote is False:
         return False
-    reason = _hindrance(settings)
-    if reason is not None and is_wanted:
-        raise InvalidCall("remote", is_wanted, f"None or False: {reason}")
+    reason = "the program returns a state" if is_state else _hindrance(settings)
+    if reason is not None and settings.remote:
+        raise InvalidCall("remote", settings.remote, f"None or False: {reason}")
     return reason is None
 
 
