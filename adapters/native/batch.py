@@ -54,9 +54,9 @@ class Survival:
 class Batch:
     """One run of `body` for each of `items`, which are its keyword arguments.
 
-    new_run: makes each, as `Run` does. The first call of each run carries the same hint: what the runs have in common is a root. Raises
-    InvalidCall for items, a number of threads or a checkpoint that are not allowed, or if no
-    backend is known.
+    new_run: makes each, as `Run` does. The first call of each run carries the same hint: what the
+    runs have in common is a root. Raises InvalidCall for items, a number of threads or a checkpoint
+    that are not allowed, or if no backend is known.
     """
 
     def __init__(

@@ -33,18 +33,18 @@ def run_job(options: argparse.Namespace, start: Callable[[], Backend]) -> int:
     job_options = JobOptions(
         options.concurrency, options.max_retries, options.meta, options.retry_failed
     )
-    with closing(Items(options.args, checker(program.graph.parameters))) as items:
-        with closing(start()) as backend:
-            settings = Settings(
-                backend=backend,
-                sampling=sampling,
-                priority=options.priority,
-                deadline=options.deadline,
-                remote=False if options.call_by_call else None,
-            )
-            header = _header(program, items, settings)
-            with closing(Results(options.out, header)) as results:
-                summary = _run(program, items, results, settings, job_options)
+    items = Items(options.args, checker(program.graph.parameters))
+    with closing(items), closing(start()) as backend:
+        settings = Settings(
+            backend=backend,
+            sampling=sampling,
+            priority=options.priority,
+            deadline=options.deadline,
+            remote=False if options.call_by_call else None,
+        )
+        header = _header(program, items, settings)
+        with closing(Results(options.out, header)) as results:
+            summary = _run(program, items, results, settings, job_options)
     print("\n".join(_lines(summary)))
     return 1 if summary.errors else 0
 
