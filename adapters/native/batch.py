@@ -20,7 +20,7 @@ from ..common.retries import is_passing, pause_before
 from .checkpoint import Checkpoint, header_of
 from .interpreter.context import new_root
 from .language.settings import Settings
-from .run import Run, restored
+from .run import AnyRun, Run, restored
 from .state import ProgramState
 
 _log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class Batch:
         num_threads: int | Literal["auto"],
         state_type: type[ProgramState],
         survival: Survival = Survival(),
-        new_run: Callable[..., Run] = Run,
+        new_run: Callable[..., AnyRun] = Run,
     ) -> None:
         for item in items:
             if not isinstance(item, Mapping):
@@ -138,7 +138,7 @@ class Batch:
         for run in tuple(self._runs.values()):
             run.abort(error)
 
-    def _run(self, index: int, hint: ForkHint | None = None) -> Run:
+    def _run(self, index: int, hint: ForkHint | None = None) -> AnyRun:
         item = self._items[index]
         body = _checked_body(self._body, self._parameters, item, index)
         settings, worker = self._settings, self._worker
@@ -165,7 +165,7 @@ class Batch:
         self._save(index, run, num_retries)
         return state
 
-    def _save(self, index: int, run: Run, num_retries: int) -> None:
+    def _save(self, index: int, run: AnyRun, num_retries: int) -> None:
         saved = run.saved(num_retries)
         if self._checkpoint is None or run.failure() is not None:
             return

@@ -18,7 +18,10 @@ from .compiler.graph.graph import MAX_BYTES, Graph
 from .compiler.plan import Plan, planned
 from .interpreter.interpreter import Interpreter
 from .language.expressions import Expression
+from .language.settings import Settings
+from .placing import Placing
 from .primitives import image, video
+from .run import AnyRun
 from .runnable import Runnable
 from .state import ProgramState
 
@@ -43,12 +46,17 @@ class CompiledProgram(Runnable):
         self.plan = planned(graph, passes)
         self._state_type = state_type
         super().__init__(Body(graph, self.plan, state_type), speculate=graph.speculate)
+        self._new_run = Placing(graph, self.plan).new_run
 
     def __repr__(self) -> str:
         return f"<compiled program {self.name} of {len(self.graph.nodes)} nodes>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (self.graph.to_json(), tuple(sorted(self.plan.passes)))
+
+    def new_run(self, settings: Settings, arguments: Mapping[str, Any]) -> AnyRun:
+        """One run that has not begun."""
+        return self._new_run(self.body, settings, (), arguments, self._state_type)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the graph to a file, which `load` reads. Raises InvalidCall where it cannot."""

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from inspect import unwrap
 from traceback import walk_tb
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ...core.api.protocol import ForkHint, InvalidCall, ProgramError, Shown
 from .interpreter.context import Context, free
@@ -30,6 +30,35 @@ _running: ContextVar[Context | None] = ContextVar("forkroot_running", default=No
 
 class InvalidSum(InvalidCall, TypeError):
     """In a program, something was added to a text that is neither text nor an expression."""
+
+
+class AnyRun(Protocol):
+    """A `Run`, here or on a server."""
+
+    @property
+    def state(self) -> ProgramState:
+        """As `Run.state`."""
+
+    def execute(self) -> ProgramState:
+        """As `Run.execute`."""
+
+    def result(self) -> ProgramState:
+        """As `Run.result`."""
+
+    def start(self) -> ProgramState:
+        """As `Run.start`."""
+
+    def raise_error(self) -> None:
+        """As `Run.raise_error`."""
+
+    def failure(self) -> BaseException | None:
+        """As `Run.failure`."""
+
+    def saved(self, num_retries: int) -> Saved:
+        """As `Run.saved`."""
+
+    def abort(self, error: BaseException) -> None:
+        """As `Run.abort`."""
 
 
 class Run:

@@ -11,7 +11,7 @@ from ...core.api.owner import NonCopyable
 from ...core.api.protocol import InvalidCall
 from .batch import Batch, Survival
 from .language.settings import Settings, split_settings
-from .run import Run, in_thread
+from .run import AnyRun, Run, in_thread
 from .state import ProgramState
 
 _BATCH_KEYWORDS = ("num_threads", "progress_bar", "raise_errors", "checkpoint", "max_retries")
@@ -25,11 +25,12 @@ class Runnable(NonCopyable):
     `speculate` and the fields of `Sampling` (`temperature`, `max_tokens`, ...), which each `gen`
     may override. Any other raises UnknownKeyword, an InvalidCall.
 
-    bound: arguments that runs need not give. _state_type: what the function gets as its first
-    argument; for subclasses.
+    bound: arguments that runs need not give. For subclasses: _state_type: what the function gets as
+    its first argument; _new_run: makes each run, as `Run` does.
     """
 
     _state_type: type[ProgramState] = ProgramState
+    _new_run: Callable[..., AnyRun] = staticmethod(Run)
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class Runnable(NonCopyable):
         """Run to the end and return the state. Raises what the program raised, or the error of a
         state that was not read. With stream=True as `stream`."""
         settings, arguments = self._split(kwargs)
-        run = Run(self.body, settings, args, arguments, self._state_type)
+        run = self._new_run(self.body, settings, args, arguments, self._state_type)
         return run.start() if settings.stream else run.result()
 
     def stream(self, *args: Any, **kwargs: Any) -> ProgramState:
@@ -56,7 +57,7 @@ class Runnable(NonCopyable):
     async def arun(self, *args: Any, **kwargs: Any) -> ProgramState:
         """As `run`, for asyncio. A cancelled task cancels the run."""
         settings, arguments = self._split(kwargs)
-        run = Run(self.body, settings, args, arguments, self._state_type)
+        run = self._new_run(self.body, settings, args, arguments, self._state_type)
         return run.start() if settings.stream else await in_thread(run.result, run.abort)
 
     def run_batch(
@@ -120,6 +121,7 @@ class Runnable(NonCopyable):
             num_threads,
             self._state_type,
             survival or Survival(),
+            self._new_run,
         )
 
     def _split(self, keywords: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from inspect import signature
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -16,9 +17,10 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from ....core.api.protocol import CallTooLarge, ForkrootError, InvalidCall, Shown
-from ...native.compiled import CompiledProgram
+from ...native import CompiledProgram, ProgramState
 from ...native.compiler.graph.graph import Graph
 from ...native.remote.requests import RunRequest
+from ...native.run import Run
 from ..forkroot.calls import owner_of, refusal
 from ..requests.bodies import BodyRoute, prepared
 from ..server.errors import Fault, Refused
@@ -34,6 +36,7 @@ from .store import Key, ProgramStore
 
 _DIGEST = r"[0-9a-f]{64}"
 _NAMESPACE = 256  # characters
+_SHOWN = 200
 _DIGEST_PARAMETER = {
     "name": "digest",
     "in": "path",
@@ -55,7 +58,7 @@ class RunBody(Body):
 
     arguments: of the program, by name. sampling: fields of `Sampling` for calls that set none.
     hints: announce which prefixes calls share. stream: report texts and variables as they come.
-    passes: of the compiler.
+    passes: of the compiler, by name; all if null.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -68,7 +71,7 @@ class RunBody(Body):
     namespace: str | None = Field(None, json_schema_extra={"maxLength": _NAMESPACE})
     priority: int | None = Field(None, json_schema_extra={"minimum": -100, "maximum": 100})
     deadline: float | None = Field(None, json_schema_extra={"exclusiveMinimum": 0})
-    passes: dict[str, Any] | None = None
+    passes: list[str] | None = None
 
 
 class KeptReply(BaseModel):
@@ -123,13 +126,7 @@ def routes(runtime: Runtime, registry: RequestRegistry) -> APIRouter:
             budget = Budget(limits, registry.info().context_len)
             backend = RunBackend(registry, context, limits, budget)
             check_media(program.graph, asked.arguments)
-            found = program.new_run(
-                asked.settings(backend),
-                asked.arguments,
-                asked.passes,
-                threads.worker,
-                budget.spend_chars,
-            )
+            found = _run(program, asked, backend, threads, budget)
         except ForkrootError as error:
             return refusal(error)
         body_pieces = pieces(threads, key.tenant, ProgramWork(found, context), asked.stream)
@@ -163,6 +160,33 @@ def _read(content: bytes, digest: str, limits: ProgramLimits) -> CompiledProgram
         allowed = f"the digest of the graph in the body, which is {graph.digest()}"
         raise InvalidCall("digest", digest, allowed)
     return CompiledProgram(graph)
+
+
+def _run(
+    program: CompiledProgram,
+    asked: RunRequest,
+    backend: RunBackend,
+    threads: RunThreads,
+    budget: Budget,
+) -> Run:
+    """The run that is asked for. Raises InvalidCall."""
+    if asked.passes is not None:
+        program = CompiledProgram(program.graph, asked.passes)
+    try:
+        signature(program.body).bind(None, **asked.arguments)
+    except TypeError as error:
+        names = ", ".join(it.name for it in program.graph.parameters) or "none"
+        shown = Shown(", ".join(asked.arguments)[:_SHOWN] or "none")
+        raise InvalidCall("arguments", shown, f"those of the program, {names} ({error})") from error
+    return Run(
+        program.body,
+        asked.settings(backend),
+        (),
+        asked.arguments,
+        ProgramState,
+        threads.worker,
+        spend=budget.spend_chars,
+    )
 
 
 def _known(store: ProgramStore[CompiledProgram], key: Key) -> CompiledProgram:

@@ -102,18 +102,23 @@ class Interpreter:
         """Append `text()`, which is called once all slots have ended; the first error of one of
         them becomes that of the stream."""
 
+        def add() -> bool:
+            found = text()
+            self.context.spend(len(found))
+            return self._run(Constant(found))
+
         def settle() -> None:
             error = next((slot.error for slot in slots if slot.error is not None), None)
             try:
                 if error is None:
-                    self._run(Constant(text()))
+                    add()
             except Exception as failure:
                 error = failure
             self.stream.resume() if error is None else self.stream.fail(error)
 
         def run() -> bool:
             if all(slot.is_done and slot.error is None for slot in slots):
-                return self._run(Constant(text()))
+                return add()
             arrive = countdown(len(slots), settle)
             for slot in slots:
                 slot.when_done(arrive)

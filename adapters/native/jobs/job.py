@@ -11,35 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 
 from ....core.api.protocol import BackendClosed, InvalidCall, ProgramError
 from ...common.retries import is_passing, pause_before
-from ..interpreter.saved import Saved
-from ..state import ProgramState
+from ..run import AnyRun
 from .results import Results, failure_of, result_of
 
 _SECONDS_TO_END = 5.0  # of runs that are aborted
-
-
-class AnyRun(Protocol):
-    """A `Run`, here or on a server."""
-
-    @property
-    def state(self) -> ProgramState:
-        """As `Run.state`."""
-
-    def execute(self) -> ProgramState:
-        """As `Run.execute`."""
-
-    def failure(self) -> BaseException | None:
-        """As `Run.failure`."""
-
-    def saved(self, num_retries: int) -> Saved:
-        """As `Run.saved`."""
-
-    def abort(self, error: BaseException) -> None:
-        """As `Run.abort`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from ....core.api.protocol import Backend, ForkrootError, InvalidCall, ProgramError
+from ....core.api.protocol import Backend, ForkrootError, ProgramError
 from ...programs import ProgramHost, ProgramRequest
 from ..interpreter.reader import Reader
 from ..interpreter.saved import Saved
@@ -32,7 +32,7 @@ class RemoteRun(Generic[S]):
         graph: bytes,
         settings: Settings,
         arguments: Mapping[str, Any],
-        passes: Mapping[str, Any],
+        passes: Sequence[str] | None,
         state_type: type[S],
     ) -> None:
         body = RunRequest.of(arguments, settings, passes).as_json()
@@ -99,18 +99,7 @@ class RemoteRun(Generic[S]):
         return stream.is_closed or stream.error is not None
 
 
-def runs_programs(settings: Settings, is_state: bool) -> bool:
-    """Whether a run with these settings goes to a server as a whole. is_state: the program returns
-    a state of it. Raises InvalidCall where it cannot and is wanted."""
-    if settings.remote is False:
-        return False
-    reason = "the program returns a state" if is_state else _hindrance(settings)
-    if reason is not None and settings.remote:
-        raise InvalidCall("remote", settings.remote, f"None or False: {reason}")
-    return reason is None
-
-
-def _hindrance(settings: Settings) -> str | None:
+def hindrance(settings: Settings) -> str | None:
     """Why a run cannot go to a server as a whole; None: it can."""
     backend: Backend = settings.find()
     if settings.backends:

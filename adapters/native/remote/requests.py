@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -16,7 +16,7 @@ _PLAIN = "plain data, as an ended state has it"
 @dataclass(frozen=True, slots=True)
 class RunRequest:
     """What a run is given. arguments: of the program. sampling: fields of `Sampling`. The others
-    are as in `Settings`. passes: of the compiler, by name, where they are not the defaults."""
+    are as in `Settings`. passes: of the compiler, by name; None: all."""
 
     arguments: Mapping[str, Any] = field(default_factory=dict)
     sampling: Mapping[str, Any] = field(default_factory=dict)
@@ -26,11 +26,11 @@ class RunRequest:
     namespace: str = ""
     priority: int = 0
     deadline: float | None = None
-    passes: Mapping[str, Any] = field(default_factory=dict)
+    passes: Sequence[str] | None = None
 
     @classmethod
     def of(
-        cls, arguments: Mapping[str, Any], settings: Settings, passes: Mapping[str, Any]
+        cls, arguments: Mapping[str, Any], settings: Settings, passes: Sequence[str] | None
     ) -> RunRequest:
         """Those of a run here."""
         return cls(
@@ -53,9 +53,9 @@ class RunRequest:
             if name not in known:
                 raise InvalidCall(f"{name:.100}", "...", f"one of {', '.join(known)}")
         given = {name: value for name, value in found.items() if value is not None}
-        for name, kind in (("arguments", "arguments"), ("sampling", "fields"), ("passes", "names")):
+        for name in ("arguments", "sampling"):
             if not isinstance(given.get(name, {}), Mapping):
-                raise InvalidCall(name, given[name], f"an object of {kind} and their values")
+                raise InvalidCall(name, given[name], "an object of names and values")
         try:
             given["arguments"] = decoded(given.get("arguments", {}))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -82,8 +82,8 @@ class RunRequest:
         for name in ("hints", "stream", "scored_from", "namespace", "priority", "deadline"):
             if getattr(self, name) != getattr(default, name):
                 body[name] = getattr(self, name)
-        if self.passes:
-            body["passes"] = dict(self.passes)
+        if self.passes is not None:
+            body["passes"] = list(self.passes)
         return body
 
     def settings(self, backend: Backend | None) -> Settings:
