@@ -112,7 +112,8 @@ class ProgramWork:
             what = "the server is shutting down" if self.context.is_cut_off else None
             return BackendClosed(what) if what else ProgramError("the run was aborted")
         error = self.run.failure()
-        if error is None or isinstance(error, ForkrootError):
+        cause = error.__cause__ if isinstance(error, ProgramError) else None
+        if error is None or (isinstance(error, ForkrootError) and _is_public(cause)):
             return error
         _log.error("a program failed", exc_info=error)
         failure = CallFailed("the server failed on this program")
@@ -167,6 +168,10 @@ async def _merged(
         async for events in Progress(work.run.interpreter).events():
             yield encode(events)
     yield Final(await asyncio.shield(ended))
+
+
+def _is_public(cause: BaseException | None) -> bool:
+    return cause is None or isinstance(cause, ForkrootError)
 
 
 def _error_event(error: ForkrootError, state: dict[str, Any] | None) -> Event:

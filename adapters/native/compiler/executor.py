@@ -127,7 +127,13 @@ class Execution:
         return Interpreter(context.part(own))
 
     def _text(self, parts: tuple[TextNode, ...]) -> str:
-        return "".join(map(self._part_text, parts))
+        spend, found = self._interpreters[0].context.spend, list[str]()
+        for part in parts:
+            found.append(self._part_text(part))
+            spend(len(found[-1]))
+        text = "".join(found)
+        spend(-len(text))  # it is counted where it is kept
+        return text
 
     def _part_text(self, part: TextNode) -> str:
         if isinstance(part, ConstantText):
