@@ -13,7 +13,6 @@ from .compiler.graph.graph import Graph
 from .compiler.graph.nodes import Argument, Media
 from .compiler.graph.values import Listed, Mapped, State, Value, arguments_of
 from .compiler.passes.names import PASSES
-from .compiler.plan import Plan
 from .language.settings import Settings
 from .remote.remote_run import RemoteRun, hindrance
 from .run import AnyRun, Run
@@ -23,9 +22,9 @@ from .state import ProgramState
 class Placing:
     """Makes the runs of one graph, as `Run` does."""
 
-    def __init__(self, graph: Graph, plan: Plan) -> None:
+    def __init__(self, graph: Graph, passes: frozenset[str]) -> None:
         self._graph = graph
-        self._passes = None if plan.passes == frozenset(PASSES) else tuple(sorted(plan.passes))
+        self._passes = None if passes == frozenset(PASSES) else tuple(sorted(passes))
         self._fixed = {it.name: it.value for it in graph.parameters if it.is_fixed}
         self._shown = {it.argument: it for it in graph.nodes if isinstance(it, Media)}
         values = [it.value for it in graph.blocks if it.value is not None]

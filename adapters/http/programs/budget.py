@@ -51,11 +51,17 @@ class Budget:
 
 class RunBackend:
     """The served backend, for the calls of one run: they belong to its request, whatever thread
-    makes them, and are within its limits and its budget."""
+    makes them, and are within its limits and its budget. info: of the served backend."""
 
     def __init__(
-        self, registry: RequestRegistry, context: RequestContext, limits: Limits, budget: Budget
+        self,
+        registry: RequestRegistry,
+        context: RequestContext,
+        limits: Limits,
+        budget: Budget,
+        info: BackendInfo,
     ) -> None:
+        self._info = info
         self._registry = registry
         self._context = context
         self._limits = limits
@@ -80,7 +86,7 @@ class RunBackend:
 
     def info(self) -> BackendInfo:
         """As `Backend.info`."""
-        return self._registry.info()
+        return self._info
 
     def close(self) -> None:
         """Nothing: the backend goes on."""

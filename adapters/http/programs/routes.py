@@ -7,6 +7,7 @@ again.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from inspect import signature
@@ -16,7 +17,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from ....core.api.protocol import CallTooLarge, ForkrootError, InvalidCall, Shown
+from ....core.api.protocol import BackendInfo, CallTooLarge, ForkrootError, InvalidCall, Shown
 from ...native import CompiledProgram, ProgramState
 from ...native.compiler.graph.graph import Graph
 from ...native.remote.requests import RunRequest
@@ -99,6 +100,7 @@ def routes(runtime: Runtime, registry: RequestRegistry) -> APIRouter:
     own = limits.programs
     store = ProgramStore[CompiledProgram](own.max_kept, own.max_kept_bytes)
     threads = RunThreads(own)
+    info = KnownInfo(registry)
     path = {"parameters": [_DIGEST_PARAMETER]}
     found = {"parameters": [_DIGEST_PARAMETER, _NAMESPACE_PARAMETER]}
 
@@ -123,8 +125,9 @@ def routes(runtime: Runtime, registry: RequestRegistry) -> APIRouter:
             key = _key(request, asked.namespace)
             program = _known(store, key)
             context = request.state.request_context
-            budget = Budget(limits, registry.info().context_len)
-            backend = RunBackend(registry, context, limits, budget)
+            known = await info.known()
+            budget = Budget(limits, known.context_len)
+            backend = RunBackend(registry, context, limits, budget, known)
             check_media(program.graph, asked.arguments)
             found = _run(program, asked, backend, threads, budget)
         except ForkrootError as error:
@@ -144,6 +147,20 @@ def routes(runtime: Runtime, registry: RequestRegistry) -> APIRouter:
         return ForgottenReply(id=key.digest)
 
     return router
+
+
+class KnownInfo:
+    """What the served backend reports of itself, asked once: figures in it are those of then."""
+
+    def __init__(self, registry: RequestRegistry) -> None:
+        self._registry = registry
+        self._known: BackendInfo | None = None
+
+    async def known(self) -> BackendInfo:
+        """The info. Raises as `Backend.info`."""
+        if self._known is None:
+            self._known = await asyncio.to_thread(self._registry.info)
+        return self._known
 
 
 def _read(content: bytes, digest: str, limits: ProgramLimits) -> CompiledProgram:
@@ -185,7 +202,8 @@ def _run(
         asked.arguments,
         ProgramState,
         threads.worker,
-        spend=budget.spend_chars,
+        program.hint,
+        budget.spend_chars,
     )
 
 

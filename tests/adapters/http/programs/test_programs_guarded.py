@@ -230,7 +230,9 @@ def test_limits_of_a_run_are_typed_errors(served: Served, client: Client) -> Non
     assert "at most 20 streams" in str(error)
     error = refused(forking.compile(), backend(max_chars=300), text="a" * 20)
     assert "at most 300 characters in a run" in str(error)
-    assert many.compile().run(text="a", backend=backend(max_calls=20, max_tokens=200)).error() is None
+    assert (
+        many.compile().run(text="a", backend=backend(max_calls=20, max_tokens=200)).error() is None
+    )
 
 
 def test_texts_that_double_end_in_a_typed_error_before_the_memory_does(
@@ -246,9 +248,7 @@ def test_a_value_of_many_copies_ends_in_a_typed_error(
     served: Served, scripted: ScriptedBackend
 ) -> None:
     given = {"argument": "a"}
-    graph = graph_of(
-        nodes=[], blocks=[{"start": 0, "end": 0, "value": {"list": [given] * 5000}}]
-    )
+    graph = graph_of(nodes=[], blocks=[{"start": 0, "end": 0, "value": {"list": [given] * 5000}}])
     from forkroot.adapters.native import Graph
 
     program = CompiledProgram(Graph.from_json(json.dumps(graph)))
