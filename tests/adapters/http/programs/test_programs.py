@@ -179,7 +179,8 @@ def test_errors_are_those_of_a_run_here(
         with pytest.raises(kind):
             state["grade"]
         notes = getattr(caught.value, "__notes__", [])
-        found.append((str(caught.value), notes[:1], state["topic"], state["verdict"]))
+        message = str(caught.value) if kind is not CallFailed else ""  # a server keeps its own
+        found.append((message, notes[:1], state["topic"], state["verdict"]))
     assert found[0] == found[1]
 
 

@@ -324,7 +324,7 @@ def test_programs_of_one_client_are_not_there_for_another(
     assert gone.status_code == 404
     first, second = scripted.calls
     assert first.namespace.startswith("key-")
-    assert second.namespace == f"{first.namespace}/salt"
+    assert second.namespace == f"{first.namespace}salt"
     assert first.tenant == second.tenant != ""
 
 
