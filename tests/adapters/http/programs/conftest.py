@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from forkroot import connect
-from forkroot.adapters.http.server.runtime import Limits, Runtime
+from forkroot.adapters.http.server.runtime import Limits, ProgramLimits, Runtime
 from forkroot.adapters.http.server.settings import Settings
 from forkroot.adapters.native import CompiledProgram, assistant, function, gen, select, user
 from forkroot.adapters.testing import ScriptedBackend
@@ -90,3 +90,12 @@ def answering(call: Any) -> str:
 @pytest.fixture
 def scripted() -> ScriptedBackend:
     return ScriptedBackend(answering)
+
+
+@pytest.fixture(scope="session")
+def shared() -> Iterator[tuple[str, ScriptedBackend]]:
+    """A server for tests whose programs never run, and its backend; at most 100 nodes a program."""
+    backend = ScriptedBackend(answering)
+    limits = Limits(programs=ProgramLimits(max_nodes=100))
+    with serving(Runtime(backend, Letters(), ("scripted",), limits)) as url:
+        yield url, backend

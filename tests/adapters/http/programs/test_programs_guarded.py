@@ -111,9 +111,9 @@ BODIES: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", sorted(BODIES))
 def test_a_wrong_run_is_refused_by_a_typed_error(
-    programs: dict[str, CompiledProgram], served: Served, scripted: ScriptedBackend, name: str
+    programs: dict[str, CompiledProgram], shared: tuple[str, ScriptedBackend], name: str
 ) -> None:
-    url = served(scripted)
+    url, scripted = shared
     put(url, programs["ask"])
     response = run(url, programs["ask"], BODIES[name])
     assert response.status_code == 400
@@ -165,9 +165,9 @@ GRAPHS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", sorted(GRAPHS))
 def test_a_hostile_graph_is_refused_by_a_typed_error(
-    served: Served, scripted: ScriptedBackend, name: str
+    shared: tuple[str, ScriptedBackend], name: str
 ) -> None:
-    url = served(scripted, limited(max_nodes=100))
+    url, _ = shared
     response = httpx.put(f"{url}{PATH}/{'0' * 64}", json=GRAPHS[name])
     assert response.status_code == 400
     assert response.json()["error"]["type"] == "invalid_request_error"
@@ -175,10 +175,8 @@ def test_a_hostile_graph_is_refused_by_a_typed_error(
 
 
 @pytest.mark.parametrize("digest", ["0" * 63, "F" * 64, "..%2f..%2fetc", "a" * 5000])
-def test_what_is_no_digest_is_refused(
-    served: Served, scripted: ScriptedBackend, digest: str
-) -> None:
-    url = served(scripted)
+def test_what_is_no_digest_is_refused(shared: tuple[str, ScriptedBackend], digest: str) -> None:
+    url, _ = shared
     for method, path in (("PUT", ""), ("POST", "/run"), ("DELETE", "")):
         response = httpx.request(method, f"{url}{PATH}/{digest}{path}", json={})
         assert 400 <= response.status_code < 500
@@ -194,12 +192,12 @@ def refused(program: CompiledProgram, backend: Any, **arguments: Any) -> Forkroo
 @function
 def many(s: Any, text: str) -> None:
     for _ in range(20):
-        s += text + gen(max_tokens=10)
+        s += f"{text}" + gen(max_tokens=10)
 
 
 @function
 def forking(s: Any, text: str) -> None:
-    s += text
+    s += f"{text}"
     group = s.fork(20)
     for branch in group:
         branch += "a" + gen("each", max_tokens=1)
@@ -208,10 +206,11 @@ def forking(s: Any, text: str) -> None:
 
 @function
 def doubling(s: Any, text: str) -> None:
-    s += text
-    for number in range(40):
+    with s.var_scope("v0"):
+        s += f"{text}"
+    for number in range(1, 40):
         with s.var_scope(f"v{number}"):
-            s += s[f"v{number - 1}"] + s[f"v{number - 1}"] if number else text
+            s += f"{s[f'v{number - 1}']}{s[f'v{number - 1}']}"
 
 
 def test_limits_of_a_run_are_typed_errors(served: Served, client: Client) -> None:
@@ -410,8 +409,8 @@ def test_a_request_that_is_aborted_ends_its_run(
     assert len(there.calls) == 1
 
 
-def test_the_description_lists_the_routes(served: Served, scripted: ScriptedBackend) -> None:
-    paths = httpx.get(f"{served(scripted)}/openapi.json").json()["paths"]
+def test_the_description_lists_the_routes(shared: tuple[str, ScriptedBackend]) -> None:
+    paths = httpx.get(f"{shared[0]}/openapi.json").json()["paths"]
     assert set(paths[PATH + "/{digest}"]) == {"put", "delete"}
     (digest,) = paths[PATH + "/{digest}/run"]["post"]["parameters"]
     assert (digest["in"], digest["required"]) == ("path", True)

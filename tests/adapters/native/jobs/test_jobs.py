@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,6 @@ from forkroot.adapters.native.language.settings import Settings
 from forkroot.adapters.testing import ScriptedBackend, prompt_text
 from forkroot.core.api.protocol import (
     BackendClosed,
-    CallFailed,
     CallTooLarge,
     InvalidCall,
     Overloaded,
@@ -67,14 +69,12 @@ class Place:
         return Items(self.args, checker(self.program.graph.parameters))
 
     def run(self, backend: Any, **options: Any) -> Any:
-        items, settings = self.items(), Settings(backend=backend)
-        results = Results(self.out, {"num_items": len(items), "arguments": items.digest})
-        try:
-            begin = lambda arguments: self.program.new_run(settings, arguments)  # noqa: E731
-            return Job(begin, items, results, JobOptions(**options)).execute()
-        finally:
-            results.close()
-            items.close()
+        settings = Settings(backend=backend)
+        with closing(self.items()) as items:
+            header = {"num_items": len(items), "arguments": items.digest}
+            with closing(Results(self.out, header)) as results:
+                begin = lambda arguments: self.program.new_run(settings, arguments)  # noqa: E731
+                return Job(begin, items, results, JobOptions(**options)).execute()
 
     def records(self) -> list[dict[str, Any]]:
         _, *lines = self.out.read_text().splitlines()
@@ -173,9 +173,7 @@ def test_items_that_fail_are_written_counted_and_run_again_only_if_asked_for(
     assert (len(backend.calls), again.num_before, dict(again.errors)) == (1, 3, {})
 
 
-def test_errors_that_pass_are_tried_again(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_errors_that_pass_are_tried_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     from forkroot.adapters.native.jobs import job
 
     monkeypatch.setattr(job, "pause_before", lambda num, error: 0.0)
@@ -228,12 +226,12 @@ def test_as_many_items_as_allowed_are_at_work(place: Place) -> None:
     assert 1 < max(seen) <= 3
 
 
-CHILD = """
-import json, os, sys, time
+CHILDREN = """
+import os, sys
 from pathlib import Path
-from forkroot.__main__ import main
-from forkroot.adapters.testing import ScriptedBackend, prompt_text
 import forkroot.__main__ as command
+from forkroot.adapters.native.jobs import command as jobs
+from forkroot.adapters.testing import ScriptedBackend, prompt_text
 
 folder = Path(sys.argv[1])
 log = os.open(folder / "calls", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -243,48 +241,94 @@ def answer(call):
     return "well"
 
 command.load = lambda options: ScriptedBackend(answer, delay=0.002)
-os.write(log, b"start\\n")
-sys.exit(main(["run", str(folder / "program.json"), "--args", str(folder / "items.jsonl"),
-               "--out", str(folder / "results.jsonl"), "--concurrency", "4"]))
+line = ["run", str(folder / "program.json"), "--args", str(folder / "items.jsonl")]
+line += ["--out", str(folder / "results.jsonl"), "--concurrency", "4"]
+for _ in sys.stdin:
+    pid = os.fork()
+    if pid == 0:
+        code = command.main(line)
+        sys.stdout.flush()
+        os._exit(code)
+    print("pid", pid, flush=True)
+    print("end", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 """
+
+
+class Children:
+    """Processes of the command, each forked off one that has all modules loaded."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def start(self) -> int:
+        """Start one; its process id."""
+        self._write("go\n")
+        return int(self._line("pid")[-1])
+
+    def wait(self) -> tuple[int, str]:
+        """Its exit code, and what it has printed."""
+        lines = [self._line(None)]
+        while lines[-1][0] != "end":
+            lines.append(self._line(None))
+        return int(lines[-1][-1]), "\n".join(" ".join(line) for line in lines[:-1])
+
+    def _write(self, text: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(text)
+        self._process.stdin.flush()
+
+    def _line(self, first: str | None) -> list[str]:
+        assert self._process.stdout is not None
+        found = self._process.stdout.readline().split()
+        assert found and first in (None, found[0])
+        return found
+
+
+@contextmanager
+def children(folder: Path) -> Iterator[Children]:
+    command = [sys.executable, "-c", CHILDREN, str(folder)]
+    pipe = subprocess.PIPE
+    with (
+        (folder / "errors").open("w") as errors,
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True) as found,
+    ):
+        try:
+            yield Children(found)
+        finally:
+            found.kill()
 
 
 def test_a_job_that_is_killed_at_random_moments_loses_no_item_and_asks_none_twice(
     place: Place, tmp_path: Path
 ) -> None:
-    num_items, num_kills = 400, 20
+    num_items, num_kills = 600, 20
     place.program.save(tmp_path / "program.json")
     place.write(*({"question": f"q{num}"} for num in range(num_items)))
     calls, chance = tmp_path / "calls", random.Random(5)
-    calls.touch()
-    kept: set[str] = set()  # questions whose answers were kept when a process was killed
-    asked_after = Counter[str]()
-    num_killed = 0
-    for _ in range(num_kills):
-        place_of_start = calls.stat().st_size
-        child = subprocess.Popen([sys.executable, "-c", CHILD, str(tmp_path)])
-        while calls.read_bytes()[place_of_start:].count(b"\n") < 1 + chance.randint(1, 15):
-            if child.poll() is not None:
-                break
-            time.sleep(0.0005)
-        time.sleep(chance.random() * 0.01)
-        child.send_signal(signal.SIGKILL)
-        num_killed += child.wait() == -signal.SIGKILL
-        asked = calls.read_bytes()[place_of_start:].decode().split("\n")
-        asked_after.update(name for name in asked if name in kept)
-        kept |= {f"q{it['item']}" for it in whole(place.out)}
-    assert num_killed == num_kills
-    assert 0 < len(kept) < num_items
-    place_of_start = calls.stat().st_size
-    child = subprocess.run([sys.executable, "-c", CHILD, str(tmp_path)], capture_output=True)
-    assert child.returncode == 0, child.stderr
-    asked = calls.read_bytes()[place_of_start:].decode().split()[1:]
+    kept: set[str] = set()  # questions whose answers were there when a process was killed
+    asked_again = Counter[str]()
+    with children(tmp_path) as found:
+        for _ in range(num_kills):
+            before = calls.stat().st_size if calls.exists() else 0
+            pid, wanted = found.start(), chance.randint(1, 15)
+            while not calls.exists() or calls.read_bytes()[before:].count(b"\n") < wanted:
+                time.sleep(0.0005)
+            time.sleep(chance.random() * 0.01)
+            os.kill(pid, signal.SIGKILL)
+            assert found.wait()[0] == -signal.SIGKILL
+            asked = calls.read_bytes()[before:].decode().split()
+            asked_again.update(name for name in asked if name in kept)
+            kept |= {f"q{it['item']}" for it in whole(place.out)}
+        assert 0 < len(kept) < num_items
+        before = calls.stat().st_size
+        found.start()
+        code, printed = found.wait()
+    assert (code, (tmp_path / "errors").read_text()) == (0, "")  # no progress: nobody watches
+    assert printed.startswith(f"{num_items} of {num_items} items have ended well ({len(kept)} of")
+    asked = calls.read_bytes()[before:].decode().split()
     assert sorted(asked) == sorted({f"q{num}" for num in range(num_items)} - kept)
-    assert asked_after == Counter()
-    records = place.records()
-    assert [record["item"] for record in records] == list(range(num_items))
-    assert f"{num_items} of {num_items} items have ended well".encode() in child.stdout
-    assert child.stderr == b""  # no progress where nobody watches
+    assert asked_again == Counter()
+    assert [record["item"] for record in place.records()] == list(range(num_items))
 
 
 def whole(path: Path) -> list[dict[str, Any]]:
