@@ -95,14 +95,14 @@ class _Sheet:
             first += 1
         self._next_row = first
         for position in range(block.start, block.end):
-            self._lay(position, self._graph.nodes[position], last, first)
+            self._lay(position, self._graph.nodes[position], last, first, block.start)
         if block.switch is None:
             return
         for case in block.switch.cases:
             options = " or ".join(map(repr, case.options))
             self._lay_block(case.block, dict(last), f"if {block.switch.read.name} is {options}")
 
-    def _lay(self, position: int, node: Node, last: dict[int, int], first: int) -> None:
+    def _lay(self, position: int, node: Node, last: dict[int, int], first: int, start: int) -> None:
         if node.stream not in self._columns:
             self._columns[node.stream] = len(self._names)
             self._names.append(self._name(node))
@@ -110,6 +110,8 @@ class _Sheet:
         self._rows[position] = max([first, *(self._rows[at] + 1 for at in before)])
         for at in before:
             is_between = self._graph.nodes[at].stream != node.stream
+            if not is_between and at < start - 1:
+                continue  # it would run below the blocks of other options
             self._arrows.append(Arrow(at, position, is_between))
         last[node.stream] = position
         self._next_row = max(self._next_row, self._rows[position] + 1)

@@ -79,11 +79,15 @@ def _arrow(arrow: Arrow, cells: dict[int, Cell]) -> str:
     start, end = cells[arrow.start], cells[arrow.end]
     x1, y1 = _x(start.column) + _WIDTH // 2, _y(start.row) + _HEIGHT
     x2, y2 = _x(end.column) + _WIDTH // 2, _y(end.row) - 1
-    if start.column != end.column:
-        bend = max(8, (y2 - y1) // 2)
-        path = f"M{x1} {y1} C{x1} {y1 + bend} {x2} {y2 - bend} {x2} {y2}"
-    else:
+    side = _WIDTH // 2 if start.column < end.column else -_WIDTH // 2
+    if start.column == end.column:
         path = f"M{x1} {y1} L{x2} {y2}"
+    elif end.kind == "ForkItem":
+        middle = y1 - _HEIGHT // 2
+        path = f"M{x1 + side} {middle} C{x2} {middle} {x2} {middle} {x2} {y2}"
+    else:
+        middle = y2 + _HEIGHT // 2
+        path = f"M{x1} {y1} C{x1} {middle} {x1} {middle} {x2 - side} {middle}"
     dashes = ' stroke-dasharray="4 3"' if arrow.is_between else ""
     return f'<path d="{path}" fill="none" stroke="#607d8b"{dashes} marker-end="url(#end)"/>'
 
