@@ -33,7 +33,10 @@ ROOT = (
     " word or two, and then the whole.\n\nPassage: The sun is hot. It is far away.\nstyle: plain\n"
     "facts: true\nform: short\ntone: calm\nlength: brief\nsense: yes\nAll: good\n\n"
 )
-WORDS = tuple("river stone cloud baker pilot lamp garden winter salt engine paper bridge".split())
+WORDS = (
+    *("river", "stone", "cloud", "baker", "pilot", "lamp"),
+    *("garden", "winter", "salt", "engine", "paper", "bridge"),
+)
 
 
 @function
