@@ -1,7 +1,7 @@
-"""The command line: `forkroot demo`, `chat`, `serve`, `route`, `drain`, `bench` and others.
+"""The command line: `forkroot demo`, `chat`, `run`, `serve`, `route`, `drain`, `bench` and others.
 
-Each command is one function. Exit codes: 0; 1 if the answer is no (a model that cannot be run);
-2 for a usage error or a failure; 130 after Ctrl-C.
+Each command is one function. Exit codes: 0; 1 if the answer is no (a model that cannot be run, an
+item that failed); 2 for a usage error or a failure; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from .adapters.http.options import (
     replica_key,
     server_limits,
 )
+from .adapters.native.jobs.options import add_run_options
 from .adapters.plugin_table import add_plugins_options
 from .adapters.usage import (
     Parser,
@@ -162,6 +163,13 @@ def chat(options: argparse.Namespace) -> int:
             return 0
         is_well = talk(conversation)
     return 0 if is_well or sys.stdin.isatty() else 2
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run a compiled program for many items; 1 if one has failed."""
+    from .adapters.native.jobs.command import run_job
+
+    return run_job(options, partial(load, options))
 
 
 def serve(options: argparse.Namespace) -> int:
@@ -315,6 +323,10 @@ def _parser() -> argparse.ArgumentParser:
     text, count = "the maximum tokens of an answer (default 512)", number(int, 1)
     talking.add_argument("--max-tokens", type=count, default=512, metavar="N", help=text)
 
+    running = commands.add_parser("run", help="run a compiled program for many items")
+    running.set_defaults(run=run)
+    add_run_options(running, model_source)
+
     serving = commands.add_parser(
         "serve", help="serve a model over HTTP to OpenAI and SGLang clients"
     )
@@ -342,7 +354,7 @@ def _parser() -> argparse.ArgumentParser:
     completing.set_defaults(run=lambda options: completion(options.shell, parser))
     completing.add_argument("shell", choices=SHELLS, help="the shell that will source the script")
 
-    for command in (tour, talking, serving, checking):
+    for command in (tour, talking, running, serving, checking):
         text = "random weights in a published shape, such as llama-2-7b, for benchmarks"
         command.add_argument("--dummy", metavar="SHAPE", help=text)
         text = "an engine setting, such as chunk_tokens=256 (may be repeated; see docs/settings.md)"

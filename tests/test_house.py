@@ -49,14 +49,18 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     (
         *("core/fsm/grammar/", "kernels/devices.py", "adapters/native/interpreter/"),
+        "adapters/native/compiler/graph/",
         *("adapters/dspy/patterns/", "adapters/guidance/grammar/"),
         *("adapters/http/openai/", "adapters/http/sglang/"),
     ),
     (
-        *("core/fsm/", "core/model/", "adapters/native/", "adapters/http/forkroot/"),
-        *("adapters/dspy/hints/", "adapters/guidance/"),
+        *("core/fsm/", "core/model/", "adapters/http/forkroot/"),
+        *("adapters/dspy/hints/", "adapters/guidance/", "adapters/native/compiler/passes/"),
+        "adapters/native/remote/",
     ),
-    ("core/model/vision/",),
+    ("core/model/vision/", "adapters/native/compiler/"),
+    ("adapters/native/",),
+    ("adapters/native/jobs/", "adapters/http/programs/"),
     (
         *("core/engine/", "core/process/"),
         *("core/model/arch/", "core/model/transformers/", "core/model/sampling/"),
@@ -134,6 +138,19 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/api/": (*BASE, "adapters/", "adapters/common/"),
     "adapters/native/language/": (*BASE, "adapters/", "adapters/common/"),
     "adapters/native/interpreter/": (*BASE, "adapters/native/language/"),
+    "adapters/native/compiler/graph/": (*BASE, "adapters/native/language/"),
+    "adapters/native/compiler/passes/": (
+        *(*BASE, "adapters/native/language/"),
+        "adapters/native/compiler/graph/",
+    ),
+    "adapters/native/compiler/": (
+        *(*BASE, "adapters/native/language/", "adapters/native/interpreter/"),
+        "adapters/native/compiler/*",
+    ),
+    "adapters/native/remote/": (
+        *(*BASE, "adapters/", "adapters/native/language/", "adapters/native/interpreter/"),
+    ),
+    "adapters/native/jobs/": (*BASE, "adapters/", "adapters/common/", "adapters/native/*"),
     "adapters/native/": (
         *(*BASE, "core/media/", "adapters/", "adapters/common/"),
         "adapters/native/*",
@@ -151,7 +168,13 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/http/requests/": (*ROUTES, "core/common/", "core/media/"),
     "adapters/http/openai/": (*ROUTES, "adapters/http/requests/"),
     "adapters/http/sglang/": (*ROUTES, "adapters/http/requests/"),
-    "adapters/http/forkroot/": (*ROUTES, "adapters/http/requests/", "adapters/http/openai/"),
+    "adapters/http/forkroot/": (
+        *(*ROUTES, "adapters/", "adapters/http/requests/", "adapters/http/openai/"),
+    ),
+    "adapters/http/programs/": (
+        *(*ROUTES, "core/common/", "adapters/", "adapters/http/requests/"),
+        *("adapters/http/forkroot/", "adapters/native/*"),
+    ),
     "adapters/http/bench/": ("core/api/", "adapters/"),
     "adapters/http/": (*BASE, "adapters/", "adapters/common/", "adapters/http/*"),
     "adapters/ray/": (
