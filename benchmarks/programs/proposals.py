@@ -1,0 +1,170 @@
+"""Orders of prompts that must be refused: parts lost, torn apart, or in an order that says another
+thing by the judgment by hand."""
+
+from __future__ import annotations
+
+import random
+import string
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise, permutations
+
+from forkroot.adapters.native.movement.cuts import cut
+from forkroot.adapters.native.movement.parts import Hole, Part, Piece, Stretch, shown
+
+from .templates.template import Message, Template
+
+NUM_SHUFFLES = 200  # of a prompt with more than six parts
+INTRUDERS = (
+    "Summarise the text above in one sentence.",
+    "Base the answer on this text only.",
+    "Translate it into French before you do anything else.",
+    "Explain why they are wrong.",
+    "Apply the preceding rules to the case.",
+    "List its three main points.",
+    "Do the same in German.",
+    "Then shorten the result to ten words.",
+    "Finally, check the spelling.",
+    "Compare these with one another.",
+    "Correct the errors in that.",
+    "If so, give a reason.",
+    'Otherwise, write "none".',
+    "Answer the previous question again.",
+    "Now write the answer.",
+    "Keep to what was said earlier.",
+    "Use the latter as the title.",
+    "Also name her employer.",
+    "Quote the part mentioned before.",
+    "Repeat the aforementioned figures.",
+    "Bob takes two of the apples.",
+    "Explain how such a thing could happen.",
+    "Write down what you have just read.",
+    "Check each of them against the law.",
+    "Both are to be graded.",
+    "Explain why.",
+    "Hence the sum is odd.",
+    "Do so in verse.",
+    "The foregoing is confidential.",
+    "Say what is wrong here.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """An order of the parts of a stretch that must be refused. kind: what is wrong with it."""
+
+    template: str
+    kind: str
+    stretch: Stretch
+    order: tuple[Part, ...]
+
+
+def illegal(templates: Sequence[Template], seed: int) -> Iterator[Proposal]:
+    """Proposals of all kinds for each prompt of the templates."""
+    source = random.Random(seed)
+    for template in templates:
+        for message, stretch in stretches(template):
+            yield from _with_other_parts(template.name, stretch, source)
+            yield from _judged_illegal(template.name, message, stretch, source)
+            yield from _with_intruders(template.name, message)
+
+
+def stretches(template: Template) -> Iterator[tuple[Message, Stretch]]:
+    """The prompts of a template that have arguments, as the compiler cuts them."""
+    for message in template.messages:
+        stretch = cut(pieces_of(message.text), is_answered=message.answer is not None)
+        if not all(part.is_constant for part in stretch.parts):
+            yield message, stretch
+
+
+def pieces_of(text: str) -> tuple[Piece, ...]:
+    """Texts and holes of a text with {names}."""
+    found: list[Piece] = []
+    for literal, name, _, _ in string.Formatter().parse(text):
+        if literal and found and isinstance(found[-1], str):
+            found[-1] += literal  # a doubled brace ends a literal
+        elif literal:
+            found.append(literal)
+        if name:
+            found.append(Hole(name, len(found)))
+    return tuple(found)
+
+
+def _with_other_parts(name: str, stretch: Stretch, source: random.Random) -> Iterator[Proposal]:
+    """Parts dropped, repeated, altered, or with the arguments of another."""
+    parts = stretch.parts
+    for part in parts:
+        rest = [other for other in parts if other is not part]
+        yield Proposal(name, "dropped", stretch, tuple(rest))
+        rest.insert(source.randrange(len(parts)), part)
+        rest.insert(source.randrange(len(parts)), part)
+        yield Proposal(name, "duplicated", stretch, tuple(rest))
+        for kind, altered in _altered(part, source):
+            order = tuple(altered if other is part else other for other in parts)
+            yield Proposal(name, kind, stretch, order)
+    holes = [piece for part in parts for piece in part.pieces if isinstance(piece, Hole)]
+    for one, two in pairwise(holes):
+        swapped = {one: two, two: one}
+        order = tuple(
+            replace(part, pieces=tuple(swapped.get(it, it) for it in part.pieces))  # type: ignore[call-overload]
+            for part in parts
+        )
+        yield Proposal(name, "arguments swapped", stretch, order)
+
+
+def _altered(part: Part, source: random.Random) -> Iterator[tuple[str, Part]]:
+    text = next((piece for piece in part.pieces if isinstance(piece, str)), None)
+    if text is not None:
+        words = text.split(" ")
+        words[source.randrange(len(words))] = "never"
+        pieces = tuple(" ".join(words) if it is text else it for it in part.pieces)
+        if pieces != part.pieces:
+            yield "altered", replace(part, pieces=pieces)
+    if not part.is_constant:
+        renamed = [Hole("other", 99) if isinstance(it, Hole) else it for it in part.pieces]
+        yield "argument renamed", replace(part, pieces=tuple(renamed))
+        kept = tuple(it for it in part.pieces if isinstance(it, str))
+        yield "argument lost", replace(part, pieces=kept)
+
+
+def _judged_illegal(
+    name: str, message: Message, stretch: Stretch, source: random.Random
+) -> Iterator[Proposal]:
+    """Permutations that the judgment by hand does not allow."""
+    for order in dict.fromkeys(_permutations(stretch.parts, source)):
+        if not message.is_legal(shown(stretch.pieces(order))):
+            yield Proposal(name, "permutation", stretch, order)
+
+
+def _permutations(parts: Sequence[Part], source: random.Random) -> Iterator[tuple[Part, ...]]:
+    """All, or of many parts: single moves, swaps, constants first, and random ones."""
+    if len(parts) <= 6:
+        yield from permutations(parts)
+        return
+    for start in range(len(parts)):
+        for end in range(len(parts)):
+            moved = [part for part in parts if part is not parts[start]]
+            moved.insert(end, parts[start])
+            yield tuple(moved)
+    yield tuple(reversed(parts))
+    yield tuple(sorted(parts, key=lambda part: not part.is_constant))
+    for size in range(2, len(parts)):
+        for start in range(1, len(parts) - size + 1):
+            block = parts[start : start + size]
+            yield (*block, *parts[:start], *parts[start + size :])
+    for _ in range(NUM_SHUFFLES):
+        yield tuple(source.sample(list(parts), len(parts)))
+
+
+def _with_intruders(name: str, message: Message) -> Iterator[Proposal]:
+    """A sentence that refers to what stands before it, behind all; and then moved to the front."""
+    is_answered = message.answer is not None
+    for text in INTRUDERS:
+        stretch = cut(pieces_of(f"{message.text.rstrip()}\n\n{text}\n"), is_answered)
+        parts = stretch.parts
+        if shown(parts[-1].pieces) != text:
+            continue
+        for place in islice(range(len(parts) - 1), 3):
+            order = (*parts[:place], parts[-1], *parts[place:-1])
+            if any(not part.is_constant for part in parts[place:-1]):
+                yield Proposal(name, "anaphora", stretch, order)
