@@ -49,14 +49,16 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     (
         *("core/fsm/grammar/", "kernels/devices.py", "adapters/native/interpreter/"),
+        "adapters/native/compiler/graph/",
         *("adapters/dspy/patterns/", "adapters/guidance/grammar/"),
         *("adapters/http/openai/", "adapters/http/sglang/"),
     ),
     (
-        *("core/fsm/", "core/model/", "adapters/native/", "adapters/http/forkroot/"),
-        *("adapters/dspy/hints/", "adapters/guidance/"),
+        *("core/fsm/", "core/model/", "adapters/http/forkroot/"),
+        *("adapters/dspy/hints/", "adapters/guidance/", "adapters/native/compiler/passes/"),
     ),
-    ("core/model/vision/",),
+    ("core/model/vision/", "adapters/native/compiler/"),
+    ("adapters/native/",),
     (
         *("core/engine/", "core/process/"),
         *("core/model/arch/", "core/model/transformers/", "core/model/sampling/"),
@@ -132,6 +134,15 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/api/": (*BASE, "adapters/", "adapters/common/"),
     "adapters/native/language/": (*BASE, "adapters/", "adapters/common/"),
     "adapters/native/interpreter/": (*BASE, "adapters/native/language/"),
+    "adapters/native/compiler/graph/": (*BASE, "adapters/native/language/"),
+    "adapters/native/compiler/passes/": (
+        *(*BASE, "adapters/native/language/"),
+        "adapters/native/compiler/graph/",
+    ),
+    "adapters/native/compiler/": (
+        *(*BASE, "adapters/native/language/", "adapters/native/interpreter/"),
+        "adapters/native/compiler/*",
+    ),
     "adapters/native/": (
         *(*BASE, "core/media/", "adapters/", "adapters/common/"),
         "adapters/native/*",

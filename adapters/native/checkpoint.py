@@ -21,7 +21,8 @@ from types import CodeType
 from typing import Any
 
 from ...core.api.protocol import InvalidCall
-from .interpreter.saved import Saved, encoded
+from .interpreter.saved import Saved
+from .language.plain import encoded
 from .language.settings import Settings
 
 _SYNC_INTERVAL = 1.0  # seconds
