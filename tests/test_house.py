@@ -35,6 +35,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
             "adapters/common/",
             "adapters/langchain/hints/",
             "adapters/http/wire/",
+            "adapters/native/movement/",
         ),
     ),
     (
@@ -56,6 +57,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (
         *("core/fsm/", "core/model/", "adapters/http/forkroot/"),
         *("adapters/dspy/hints/", "adapters/guidance/", "adapters/native/compiler/passes/"),
+        "adapters/native/compiler/sharing/",
     ),
     ("core/model/vision/", "adapters/native/compiler/"),
     ("adapters/native/",),
@@ -138,6 +140,11 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/native/compiler/passes/": (
         *(*BASE, "adapters/native/language/"),
         "adapters/native/compiler/graph/",
+    ),
+    "adapters/native/movement/": BASE,
+    "adapters/native/compiler/sharing/": (
+        *(*BASE, "adapters/native/language/", "adapters/native/compiler/graph/"),
+        "adapters/native/movement/",
     ),
     "adapters/native/compiler/": (
         *(*BASE, "adapters/native/language/", "adapters/native/interpreter/"),

@@ -62,14 +62,17 @@ class Part:
 class Stretch:
     """Parts between two primitives, of one message of one stream.
 
-    head, tail: the blanks around them, which stay. is_answered: what follows is an answer in the
-    same message, which goes on where the parts end. has_whole_cut: see `cuts`.
+    head, tail: the blanks around them, which stay. is_answered: what follows in the same message,
+    as an answer, goes on where the parts end. is_continued: the first part goes on with the text
+    in front of it. is_referred: what follows refers back to the last part.
     """
 
     parts: tuple[Part, ...]
     head: str = ""
     tail: str = ""
     is_answered: bool = False
+    is_continued: bool = False
+    is_referred: bool = False
 
     def pieces(self, order: Sequence[Part] | None = None) -> tuple[Piece, ...]:
         """All text and holes, with the parts in this order; texts that meet are joined."""

@@ -138,6 +138,12 @@ def references(text: str) -> list[Reference]:
     return found
 
 
+def is_referring(text: str) -> bool:
+    """Whether the beginning of a text refers to what stands before it."""
+    start = re.split(r"(?<=[.!?])\s|\n", text.strip(), maxsplit=1)[0]
+    return any(found.direction is not Direction.AHEAD for found in references(start))
+
+
 def _pronouns(plain: str) -> Iterator[str]:
     """Pronouns whose noun is not in their own clause."""
     for hit in _PRONOUN.finditer(plain):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from .checks import Checks
+from .checks import Checks, Refusal
 from .parts import Part, Stretch
 from .ties import is_constant
 
@@ -30,6 +30,15 @@ class Rules:
             if checks.refusal(order) is None:
                 return order
         return stretch.parts
+
+
+def why_not(checks: Checks) -> Refusal | None:
+    """Why the first constant block behind an argument stays there; None: it need not."""
+    blocks = checks.ties.blocks
+    movable = [block for block in behind_arguments(blocks) if is_constant(block)]
+    if not movable:
+        return Refusal("no gain", "no constant part stands by itself behind an argument")
+    return checks.refusal(moved_first(blocks, movable[:1]))
 
 
 def behind_arguments(blocks: Sequence[Sequence[Part]]) -> Sequence[Sequence[Part]]:

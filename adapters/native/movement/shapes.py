@@ -84,6 +84,13 @@ def is_ended(part: Part) -> bool:
     return _ENDED.search(part.text.rstrip()) is not None
 
 
+def is_open_text(text: str) -> bool:
+    """Whether what follows a text goes on with it: it ends in a label, or in no whole sentence."""
+    plain = text.rstrip()
+    is_label = plain.rstrip("*_").endswith((":", "："))
+    return bool(plain) and (is_label or not _ENDED.search(plain))
+
+
 def is_bare(part: Part) -> bool:
     """Whether an argument stands by itself: alone, behind a label, in a fence or between tags."""
     text = part.text

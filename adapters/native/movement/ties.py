@@ -38,7 +38,7 @@ class Ties:
     """
 
     def __init__(self, stretch: Stretch) -> None:
-        self._parts = stretch.parts
+        self._stretch, self._parts = stretch, stretch.parts
         self._references = {part.place: references(part.text) for part in stretch.parts}
         self._joined: Mapping[int, str] = {
             **dict(self._referring(stretch.parts)),
@@ -56,6 +56,10 @@ class Ties:
             *self._behind_arguments(),
             *self._before_others(),
         )
+
+    def _refers_back(self, part: Part) -> bool:
+        found = self._references[part.place]
+        return any(it.direction is not Direction.AHEAD for it in found)
 
     def _referring(self, parts: Sequence[Part]) -> Iterator[tuple[int, str]]:
         """Parts that go on with the one before them."""
@@ -98,6 +102,8 @@ class Ties:
         is_last = part is self._parts[-1]
         if is_last and (is_open_label(part) or not is_ended(part)):
             yield "cue", f"{quoted(part)} stands before the answer"
+        if is_last and self._stretch.is_referred:
+            yield "reference", f"what follows refers back to {quoted(part)}"
 
     def _before_others(self) -> Iterator[Tie]:
         """Parts with arguments that what follows depends on."""
@@ -109,6 +115,9 @@ class Ties:
             ahead = [it for it in self._references[part.place] if it.direction is Direction.AHEAD]
             if ahead:
                 yield Tie("reference", part.place, following.place, _refers(part, ahead[0]))
+            if part.place == 0 and (self._stretch.is_continued or self._refers_back(part)):
+                reason = f"{quoted(part)} goes on with the text in front of it"
+                yield Tie("label", part.place, following.place, reason)
             if not part.is_constant and opens_scene(part):
                 reason = f"what follows depends on {quoted(part)}"
                 yield Tie("scene", part.place, following.place, reason)
