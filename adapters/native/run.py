@@ -20,6 +20,7 @@ from .interpreter.interpreter import Interpreter
 from .interpreter.saved import Saved
 from .language.settings import Settings
 from .state import ProgramState
+from .tracing import recorder_of_part, refuse_in_trace, trace_part
 
 E = TypeVar("E", bound=BaseException)
 T = TypeVar("T")
@@ -48,6 +49,7 @@ class Run:
         worker: ThreadPoolExecutor | None = None,
         hint: ForkHint | None = None,
     ) -> None:
+        refuse_in_trace("run(...)")
         self._body, self._args, self._kwargs = body, args, kwargs
         self._at_end = ExitStack()
         if worker is None:
@@ -136,6 +138,11 @@ def run_part(
 
     Without a backend it uses that of the outer run. Raises what `body` raised.
     """
+    recorder = recorder_of_part()
+    if recorder is not None:
+        if settings != Settings():
+            recorder.refuse("runs a part with settings of its own", "give the settings to run()")
+        return trace_part(recorder, body, state_type, args, kwargs)
     outer = _running.get()
     if outer is None:
         return None

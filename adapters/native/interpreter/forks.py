@@ -42,11 +42,14 @@ class Branch:
 
 
 def fork(parent: Interpreter, num: int) -> list[Branch]:
-    """`num` branches that go on where `parent` is once it has run what was submitted so far.
+    """`num` branches that go on where `parent` is once it has run what was submitted so far. What
+    stands for an interpreter while a program is traced forks by itself.
 
     The shared prefix is sent first, as a call that only plants it; each branch's first call names
     the same root. Raises InvalidCall unless num >= 1.
     """
+    if not isinstance(parent, Interpreter):
+        return parent.fork(num)
     if type(num) is not int or num < 1:
         raise InvalidCall("fork", num, "an integer >= 1")
     parent.stream.check_open()
@@ -84,6 +87,9 @@ def join(parent: Interpreter, branches: Sequence[Branch], mode: JoinMode) -> Non
     """Let `parent` wait, in its stream, for all branches, and take over what they did, as
     `ForkGroup.join` says. A branch takes nothing more from here on; the first one's error becomes
     the parent's."""
+    if not isinstance(parent, Interpreter):
+        parent.join(branches, mode)
+        return
     if mode not in ("gather_variable", "concate_and_append"):
         raise InvalidCall("mode", mode, "gather_variable | concate_and_append")
     names = _own_names(branches) if mode == "gather_variable" else []

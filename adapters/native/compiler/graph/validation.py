@@ -112,7 +112,8 @@ def _go_through(streams: Streams, nodes: Sequence[Node], block: Block, opened: s
         if isinstance(node, Variable):
             _check_read(f"nodes[{position}].read", node.read, streams)
         if isinstance(node, TEXTS) and node.continues:
-            if not isinstance(before, TEXTS) or before.stream != node.stream:
+            is_text = isinstance(before, TEXTS) and before.stream == node.stream
+            if not is_text:
                 refuse(position, "continues", True, "False behind what is no text of its stream")
         if isinstance(node, Fork):
             _check_items(position, node, nodes, block)
@@ -241,8 +242,13 @@ def _check_form(where: str, form: str, spec: str) -> None:
         raise InvalidGraph(f"{where}.spec", spec, "a format of at most 64 characters, without {}")
 
 
+def is_name(name: str) -> bool:
+    """Whether a graph may have a variable of this name."""
+    return len(name) <= MAX_NAME and _NAME.fullmatch(name) is not None
+
+
 def _check_name(field: str, name: str) -> None:
-    if len(name) > MAX_NAME or not _NAME.fullmatch(name):
+    if not is_name(name):
         raise InvalidGraph(field, name, _NAMES)
 
 
