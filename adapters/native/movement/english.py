@@ -88,12 +88,13 @@ def words(text: str) -> list[str]:
 
 
 def is_english(text: str) -> bool:
-    """Whether a text may be English: of four words or more, one is known; few letters of others."""
+    """Whether a text may be English: of four words or more, a quarter is known; few letters of
+    other alphabets."""
     letters = [char for char in text if char.isalpha()]
     if sum(not char.isascii() for char in letters) > 0.2 * len(letters):
         return False
     found = words(text)
-    return len(found) < 4 or not _COMMON.isdisjoint(found)
+    return len(found) < 4 or 4 * sum(word in KNOWN for word in found) >= len(found)
 
 
 def is_imperative(text: str) -> bool:

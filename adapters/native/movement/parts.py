@@ -98,9 +98,8 @@ class Stretch:
         if right.place == left.place + 1:
             return right.gap
         behind = [self.parts[left.place + 1].gap] if left.place + 1 < len(self.parts) else []
-        before = [right.gap] if right.place else []
-        gaps = behind + before or [part.gap for part in self.parts[1:]]
-        return max(gaps, key=lambda gap: (gap.count("\n"), len(gap)))
+        before = [right.gap if right.place else self.parts[1].gap]
+        return max(behind + before, key=lambda gap: (gap.count("\n"), len(gap)))
 
 
 def shown(pieces: Sequence[Piece]) -> str:

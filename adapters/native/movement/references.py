@@ -102,9 +102,8 @@ _CLAUSE_TAKERS = word_set(
 )
 _PREPOSITIONS = word_set(
     """
-    do use from with of on for to in after before at by like about into like without within is
-    be whether if why how because when unless while given solve answer translate rewrite
-    summarise summarize grade improve explain rate review shorten correct edit continue and or
+    do use from with of on for to in after before at by like about into without within is be given
+    whether if why how because when unless while
     """
 )
 _START = re.compile(
@@ -211,14 +210,12 @@ def _is_introduced(after: str) -> bool:
 
 
 def _is_pronoun_that(before: str, after: str) -> bool:
-    last = re.findall(r"[\w']+", before)[-1:]
-    if re.match(r"\s*(?:[.,;:!?)]|$)", after):
+    found = re.findall(r"[\w']+", before)
+    if not found or re.match(r"\s*(?:[.,;:!?)]|$)", after):
         return True
-    if not last:
-        return True
-    if last[0] in _CLAUSE_TAKERS:
+    if found[-1] in _CLAUSE_TAKERS:
         return False
-    return last[0] in _PREPOSITIONS
+    return len(found) == 1 or found[-1] in _PREPOSITIONS
 
 
 def _is_elliptic(plain: str) -> bool:

@@ -36,9 +36,13 @@ def why_not(checks: Checks) -> Refusal | None:
     """Why the first constant block behind an argument stays there; None: it need not."""
     blocks = checks.ties.blocks
     movable = [block for block in behind_arguments(blocks) if is_constant(block)]
-    if not movable:
-        return Refusal("no gain", "no constant part stands by itself behind an argument")
-    return checks.refusal(moved_first(blocks, movable[:1]))
+    if movable:
+        return checks.refusal(moved_first(blocks, movable[:1]))
+    joined = (tie for tie in checks.ties.all if tie.kind == "reference" and tie.is_joined)
+    tie = next(joined, None)
+    if tie is not None:
+        return Refusal(tie.kind, tie.reason)
+    return Refusal("no gain", "no constant part stands by itself behind an argument")
 
 
 def behind_arguments(blocks: Sequence[Sequence[Part]]) -> Sequence[Sequence[Part]]:

@@ -6,7 +6,7 @@ arguments, and in their own order; the other ties say past which.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -40,9 +40,9 @@ class Ties:
     def __init__(self, stretch: Stretch) -> None:
         self._stretch, self._parts = stretch, stretch.parts
         self._references = {part.place: references(part.text) for part in stretch.parts}
-        self._joined: Mapping[int, str] = {
-            **dict(self._referring(stretch.parts)),
-            **joins(stretch.parts),
+        self._joined: Mapping[int, tuple[str, str]] = {
+            **{at: ("reference", reason) for at, reason in self._referring(stretch.parts)},
+            **{at: ("label", reason) for at, reason in joins(stretch.parts).items()},
         }
         self.blocks = tuple(_blocks(stretch.parts, self._joined))
         self._is_free = {part.place: is_constant(block) for block in self.blocks for part in block}
@@ -51,7 +51,7 @@ class Ties:
     def all(self) -> tuple[Tie, ...]:
         """Every tie."""
         return (
-            *(Tie("label", at - 1, at, why, is_joined=True) for at, why in self._joined.items()),
+            *(Tie(kind, at - 1, at, why, True) for at, (kind, why) in self._joined.items()),
             *self._kept_orders(),
             *self._behind_arguments(),
             *self._before_others(),
@@ -128,7 +128,7 @@ def is_constant(block: Sequence[Part]) -> bool:
     return all(part.is_constant for part in block)
 
 
-def _blocks(parts: Sequence[Part], joined: Mapping[int, str]) -> Iterator[tuple[Part, ...]]:
+def _blocks(parts: Sequence[Part], joined: Container[int]) -> Iterator[tuple[Part, ...]]:
     block: tuple[Part, ...] = ()
     for part in parts:
         if block and part.place not in joined:

@@ -5,16 +5,16 @@ Positions of nodes change with it, and so does all that refers to them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from .....core.api.protocol import InvalidCall
 from ...movement.parts import Hole, Part
-from ..graph.blocks import Block, Switch
+from ..graph.blocks import Block
 from ..graph.graph import Graph
-from ..graph.nodes import TEXTS, ConstantText, ForkItem, Join, Node, Read, Variable
-from ..graph.values import Composed, Inserted, Listed, Mapped, Set, Value
+from ..graph.nodes import TEXTS, ConstantText, Node
+from ..paths import moved, moved_read, moved_value
 from .stretches import Found
 
 N = TypeVar("N", bound=Node)
@@ -26,16 +26,17 @@ def rewritten(graph: Graph, orders: Sequence[tuple[Found, Sequence[Part]]]) -> G
     replaced: dict[int, tuple[Node, ...]] = {}
     for found, order in orders:
         replaced.update(_replaced(graph.nodes, found, order))
-    nodes, starts, places = list[Node](), list[int](), dict[int, int]()
+    nodes, starts, places = list[Node](), list[int](), list[int]()
     for position, node in enumerate(graph.nodes):
         starts.append(len(nodes))
         nodes += replaced.get(position, (node,))
-        places[position] = max(len(nodes) - 1, 0)
+        places.append(len(nodes) - 1)
     starts.append(len(nodes))
+    streams = {info.index: info.index for info in graph.streams}
     return replace(
         graph,
-        nodes=tuple(_moved(node, places) for node in nodes),
-        blocks=tuple(_moved_block(block, starts, places) for block in graph.blocks),
+        nodes=tuple(moved(node, places, streams) for node in nodes),
+        blocks=tuple(_moved_block(block, starts, places, streams) for block in graph.blocks),
     )
 
 
@@ -53,8 +54,10 @@ def _replaced(
     if kept != sorted(kept):
         raise InvalidCall("order", kept, "arguments in the order of the program")
     left: Node | None = None
-    for position in found.positions:
+    for index, position in enumerate(found.positions):
         new = list[Node]()
+        if index and position > found.positions[index - 1] + 1:
+            left = None
         if position in texts:
             new += _text(found.stream, texts[position], left)
             new.append(_continued(nodes[position], new[-1] if new else left))
@@ -75,41 +78,11 @@ def _continued(node: N, left: Node | None) -> N:
     return replace(node, continues=isinstance(left, TEXTS))
 
 
-def _moved(node: N, places: Mapping[int, int]) -> N:
-    """The node, with the new positions of what it refers to."""
-    if isinstance(node, Variable):
-        return replace(node, read=_moved_read(node.read, places))
-    if isinstance(node, ForkItem | Join):
-        return replace(node, fork=places[node.fork])
-    return node
-
-
-def _moved_read(read: Read, places: Mapping[int, int]) -> Read:
-    return replace(read, source=places[read.source])
-
-
-def _moved_block(block: Block, starts: Sequence[int], places: Mapping[int, int]) -> Block:
+def _moved_block(
+    block: Block, starts: Sequence[int], places: Sequence[int], streams: dict[int, int]
+) -> Block:
     switch = block.switch
     if switch is not None:
-        switch = Switch(_moved_read(switch.read, places), switch.cases)
-    value = None if block.value is None else _moved_value(block.value, places)
+        switch = replace(switch, read=moved_read(switch.read, places, streams))
+    value = None if block.value is None else moved_value(block.value, places, streams)
     return Block(starts[block.start], starts[block.end], switch, value)
-
-
-def _moved_value(value: Value, places: Mapping[int, int]) -> Value:
-    match value:
-        case Set(read):
-            return Set(_moved_read(read, places))
-        case Composed(parts):
-            return Composed(tuple(_moved_part(part, places) for part in parts))
-        case Listed(items, is_tuple):
-            return Listed(tuple(_moved_value(item, places) for item in items), is_tuple)
-        case Mapped(pairs):
-            return Mapped(tuple((key, _moved_value(item, places)) for key, item in pairs))
-    return value
-
-
-def _moved_part(part: str | Inserted, places: Mapping[int, int]) -> str | Inserted:
-    if isinstance(part, Inserted) and isinstance(part.value, Set):
-        return replace(part, value=Set(_moved_read(part.value.read, places)))
-    return part
