@@ -57,10 +57,6 @@ class Ties:
             *self._before_others(),
         )
 
-    def _refers_back(self, part: Part) -> bool:
-        found = self._references[part.place]
-        return any(it.direction is not Direction.AHEAD for it in found)
-
     def _referring(self, parts: Sequence[Part]) -> Iterator[tuple[int, str]]:
         """Parts that go on with the one before them."""
         for part in parts[1:]:
@@ -115,7 +111,7 @@ class Ties:
             ahead = [it for it in self._references[part.place] if it.direction is Direction.AHEAD]
             if ahead:
                 yield Tie("reference", part.place, following.place, _refers(part, ahead[0]))
-            if part.place == 0 and (self._stretch.is_continued or self._refers_back(part)):
+            if part.place == 0 and self._stretch.is_continued:
                 reason = f"{quoted(part)} goes on with the text in front of it"
                 yield Tie("label", part.place, following.place, reason)
             if not part.is_constant and opens_scene(part):

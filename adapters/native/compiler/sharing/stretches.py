@@ -85,10 +85,15 @@ def _ended(
     later = _following_texts(nodes, stream, positions[-1])
     stretch = replace(
         stretch,
-        is_continued=is_open_text(prefix.before),
+        is_continued=is_open_text(prefix.before) or _refers_to(prefix.before, stretch),
         is_referred=any(map(is_referring, later)),
     )
     yield Found(stream, positions, stretch, prefix.before)
+
+
+def _refers_to(before: str, stretch: Stretch) -> bool:
+    """Whether a stretch begins with what refers to the text in front of it."""
+    return bool(before.strip()) and is_referring(next(iter(stretch.parts)).text)
 
 
 def _go_past(prefix: _Prefix, node: Node) -> None:
