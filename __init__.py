@@ -16,6 +16,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .adapters.connection import connect
     from .adapters.native import (
+        CompiledProgram,
+        Graph,
+        InvalidGraph,
+        NotTraceable,
         Program,
         ProgramState,
         UnsetVariable,
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
         gen_string,
         get_default_backend,
         image,
+        load,
         role,
         select,
         set_default_backend,
@@ -69,16 +74,20 @@ __all__ = [
     "CallTooLarge",
     "Chat",
     "Choices",
+    "CompiledProgram",
     "Completion",
     "DeadlineExceeded",
     "ForkHint",
     "ForkrootError",
     "Grammar",
+    "Graph",
     "InvalidCall",
+    "InvalidGraph",
     "InvalidModel",
     "JsonSchema",
     "Message",
     "NotPicklable",
+    "NotTraceable",
     "Overloaded",
     "Program",
     "ProgramState",
@@ -96,6 +105,7 @@ __all__ = [
     "gen_string",
     "get_default_backend",
     "image",
+    "load",
     "role",
     "select",
     "set_default_backend",
@@ -105,6 +115,7 @@ __all__ = [
 ]
 
 _NATIVE = (  # of the names above; most others are of the protocol
+    *("CompiledProgram", "Graph", "InvalidGraph", "NotTraceable", "load"),
     *("Program", "ProgramState", "UnsetVariable", "assistant", "function", "gen", "gen_int"),
     *("gen_string", "get_default_backend", "image", "role", "select", "set_default_backend"),
     *("system", "user", "video"),

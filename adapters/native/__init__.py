@@ -5,6 +5,10 @@ May import `core.api`, `core.common`, `core.media` and `adapters`.
 Never knows who answers, nor a framework.
 """
 
+from .compiled import CompiledProgram, load
+from .compiler.errors import NotTraceable
+from .compiler.graph.errors import InvalidGraph
+from .compiler.graph.graph import Graph
 from .interpreter.variables import UnsetVariable
 from .language.settings import get_default_backend, set_default_backend
 from .primitives import (
@@ -23,7 +27,11 @@ from .program import Program, function
 from .state import ForkGroup, ProgramState
 
 __all__ = [
+    "CompiledProgram",
     "ForkGroup",
+    "Graph",
+    "InvalidGraph",
+    "NotTraceable",
     "Program",
     "ProgramState",
     "UnsetVariable",
@@ -34,6 +42,7 @@ __all__ = [
     "gen_string",
     "get_default_backend",
     "image",
+    "load",
     "role",
     "select",
     "set_default_backend",

@@ -151,6 +151,9 @@ def _source(body: Callable[..., Any]) -> str:
     """The text of a program, or its code where there is no text, and the plain values that it
     takes from around it."""
     body = unwrap(body)
+    found = getattr(body, "source_text", None)  # of a compiled program
+    if isinstance(found, str):
+        return found
     code: CodeType | None = getattr(body, "__code__", None)
     try:
         text = getsource(body)

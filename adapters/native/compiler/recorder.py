@@ -114,7 +114,9 @@ class Recorder:
             case language.ScopeEnd(name):
                 self.add(graph.ScopeEnd(stream, name))
             case _:
-                self.refuse(f"appends {type(node).__name__}", "append text, or a word of the language")
+                self.refuse(
+                    f"appends {type(node).__name__}", "append text, or a word of the language"
+                )
 
     def read(self, stream: int, name: str) -> Any:
         """The variable, as a program gets it. Raises UnsetVariable."""
@@ -127,7 +129,10 @@ class Recorder:
         if isinstance(node, graph.Join):
             items = self.streams.items(node.fork)
             own = [name in self.streams.own_names(item) for item in items]
-            return [self.read(it, name) if is_own else None for it, is_own in zip(items, own, strict=True)]
+            return [
+                self.read(it, name) if is_own else None
+                for it, is_own in zip(items, own, strict=True)
+            ]
         num = node.sampling.get("n", 1) if isinstance(node, graph.Gen) else 1
         if num > 1:
             reads = [Read(name, stream, source, item) for item in range(num)]
@@ -245,7 +250,9 @@ class Recorder:
         if not isinstance(node, language.Constant):
             for entry in fields(node):
                 if self._markers.is_in(_plain_settings(getattr(node, entry.name))):
-                    operation = f"{kind} has a setting ({entry.name}) that depends on an unknown value"
+                    operation = (
+                        f"{kind} has a setting ({entry.name}) that depends on an unknown value"
+                    )
                     self.refuse(operation, "write the setting itself, or fix the argument")
         name = getattr(node, "name", None)
         if name is not None and not is_name(name):

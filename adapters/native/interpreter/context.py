@@ -15,6 +15,7 @@ from .speculation import pays
 from .stream import Action, Stream
 
 _log = logging.getLogger("forkroot.programs")
+_MOST = 100  # priority of a call
 
 
 class Context:
@@ -52,16 +53,22 @@ class Context:
         return stream
 
     def call(
-        self, prompt: Prompt, sampling: Sampling, hint: ForkHint | None = None, **fields: Any
+        self,
+        prompt: Prompt,
+        sampling: Sampling,
+        hint: ForkHint | None = None,
+        urgency: int = 0,
+        **fields: Any,
     ) -> Call:
-        """A call under the settings of this run. fields: further ones, as in `Call`."""
+        """A call under the settings of this run. urgency: added to their priority. fields: further
+        ones, as in `Call`."""
         settings = self.settings
         return Call(
             prompt,
             sampling,
             hint=hint if settings.hints else None,
             namespace=settings.namespace,
-            priority=settings.priority,
+            priority=_added(settings.priority, urgency),
             deadline=settings.deadline,
             **fields,
         )
@@ -109,6 +116,10 @@ class Context:
     def _post(self, action: Action) -> None:
         with suppress(RuntimeError):  # the worker is gone: so is every stream that it served
             self._worker.submit(action)
+
+
+def _added(priority: int, urgency: int) -> int:
+    return max(-_MOST, min(_MOST, priority + urgency)) if urgency else priority
 
 
 def new_root(num: int) -> ForkHint:

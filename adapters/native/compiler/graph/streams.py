@@ -120,14 +120,28 @@ class Streams:
         return tuple(self._forks[fork][1])
 
     def check_read(self, field: str, read: Read) -> None:
-        """Raise InvalidGraph for a variable that is another one, or none, at this point."""
+        """Raise InvalidGraph for a variable that the stream has not had so far."""
         if read.stream not in self.known:
             raise InvalidGraph(f"{field}.stream", read.stream, "a stream opened before")
-        found = self.setter(read.stream, read.name)
-        if found != read.source or found not in self._nodes:
-            allowed = f"the last node before that sets {read.name!r} in this stream"
-            expected = f"; that is {found}" if found in self._nodes else ""
-            raise InvalidGraph(f"{field}.source", read.source, allowed + expected)
+        node = self._nodes.get(read.source)
+        is_set = node is not None and getattr(node, "name", None) == read.name
+        if not is_set or not self._is_seen(read.stream, read.source):
+            allowed = f"the position of a node before it that sets {read.name!r} in this stream"
+            raise InvalidGraph(f"{field}.source", read.source, allowed)
+
+    def is_latest(self, read: Read) -> bool:
+        """Whether the variable still has this value."""
+        return self.setter(read.stream, read.name) == read.source
+
+    def _is_seen(self, stream: int, source: int) -> bool:
+        """Whether a stream has, or had, what a node set."""
+        before, current = source + 1, stream
+        while current >= 0:
+            if self._nodes[source].stream == current:
+                return source < before
+            before = self.known[current].opened_by
+            current = _parent(self.known[current])
+        return False
 
     def source(self, read: Read) -> Node:
         """The node that sets a variable which `check_read` allows."""
