@@ -11,6 +11,8 @@ from .compiler.graph.errors import InvalidGraph
 from .compiler.graph.graph import Graph
 from .interpreter.variables import UnsetVariable
 from .language.settings import get_default_backend, set_default_backend
+from .movement.asking import Asked
+from .movement.rules import Rules
 from .primitives import (
     assistant,
     gen,
@@ -27,6 +29,7 @@ from .program import Program, function
 from .state import ForkGroup, ProgramState
 
 __all__ = [
+    "Asked",
     "CompiledProgram",
     "ForkGroup",
     "Graph",
@@ -34,6 +37,7 @@ __all__ = [
     "NotTraceable",
     "Program",
     "ProgramState",
+    "Rules",
     "UnsetVariable",
     "assistant",
     "function",

@@ -16,8 +16,11 @@ from .compiler.executor import Execution, Surroundings
 from .compiler.graph.blocks import Parameter
 from .compiler.graph.graph import MAX_BYTES, Graph
 from .compiler.plan import Plan, planned
+from .compiler.sharing.moves import Moved
 from .interpreter.interpreter import Interpreter
 from .language.expressions import Expression
+from .movement.rules import Reorderer
+from .moving import move_graph
 from .primitives import image, video
 from .runnable import Runnable
 from .state import ProgramState
@@ -28,7 +31,8 @@ class CompiledProgram(Runnable):
     meta information. See `Runnable` for its keywords.
 
     passes: names in `PASSES`; None: all. A backend that a node names is one of the run's
-    `backends`. It is pickled as the graph's JSON. Raises InvalidCall.
+    `backends`. movement: what code movement did to the graph; None: it was not asked for. It is
+    pickled as the graph's JSON. Raises InvalidCall.
     """
 
     def __init__(
@@ -37,10 +41,12 @@ class CompiledProgram(Runnable):
         passes: Iterable[str] | None = None,
         *,
         state_type: type[ProgramState] = ProgramState,
+        movement: Moved | None = None,
     ) -> None:
         self.graph = graph
         self.name = graph.name
         self.plan = planned(graph, passes)
+        self.movement = movement
         self._state_type = state_type
         super().__init__(Body(graph, self.plan, state_type), speculate=graph.speculate)
 
@@ -49,6 +55,30 @@ class CompiledProgram(Runnable):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (self.graph.to_json(), tuple(sorted(self.plan.passes)))
+
+    def move_for_sharing(
+        self,
+        reorderer: Reorderer | bool = True,
+        *,
+        samples: Iterable[Mapping[str, Any]] = (),
+        **settings: Any,
+    ) -> CompiledProgram:
+        """The program with constant texts moved ahead of its arguments, so that its runs share
+        more. It may answer otherwise than this one: what moved is in `movement.explain()`.
+
+        reorderer: proposes orders, which are all checked; True: `Rules()`. samples: arguments on
+        which both programs must give the same values; settings: of these runs (their backend).
+        Raises InvalidCall, and what the reorderer or these runs raise.
+        """
+        passes = self.plan.passes
+
+        def program_of(graph: Graph) -> CompiledProgram:
+            return CompiledProgram(graph, passes, state_type=self._state_type)
+
+        movement = move_graph(self.graph, program_of, reorderer, samples, settings)
+        return CompiledProgram(
+            movement.graph, passes, state_type=self._state_type, movement=movement
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the graph to a file, which `load` reads. Raises InvalidCall where it cannot."""
