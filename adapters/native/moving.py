@@ -66,8 +66,14 @@ def _disagreement(graph: Graph, batches: Sequence[Sequence[ProgramState]]) -> Re
     names = dict.fromkeys(node.name for node in named if node.name is not None)
     for number, (old, new) in enumerate(zip(*batches, strict=True)):
         for name in names:
-            values = [state[name] if name in state else None for state in (old, new)]
+            values = [_value(state, name) for state in (old, new)]
             if values[0] != values[1]:
                 shown = ", then ".join(f"{value!r:.60}" for value in values)
                 return Refusal("samples", f"in sample {number}, {name!r} was {shown}")
+    return None
+
+
+def _value(state: ProgramState, name: str) -> Any:
+    if name in state:
+        return state[name]
     return None

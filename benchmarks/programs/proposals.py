@@ -47,6 +47,34 @@ INTRUDERS = (
     "The foregoing is confidential.",
     "Say what is wrong here.",
 )
+LATER_INTRUDERS = (  # written after the rules
+    "Put the former in italics.",
+    "Explain what is meant by that phrase.",
+    "Include the figure just given.",
+    "Rewrite its opening.",
+    "The answer given by the pupil is wrong.",
+    "His motives are unclear.",
+    "Three of them survived.",
+    "Only the last one counts.",
+    "That is all the evidence.",
+    "Make the second one longer.",
+    "Swap the two sentences you just quoted.",
+    "As a consequence, prices fall.",
+    "Meanwhile, the harbour stays closed.",
+    "In this case the claim fails.",
+    "The same applies to sheep.",
+    "Who is she?",
+    "End of the transcript.",
+    "P.S. Bring a coat.",
+    "Nor may animals enter.",
+    "Unlike the first plan, the second is cheap.",
+    "The said company is dissolved.",
+    "Correct this, please.",
+    "Complete the sentence just begun.",
+    "Continue from where the text stops.",
+    "Use the same units.",
+    "Prove the converse.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +187,7 @@ def _permutations(parts: Sequence[Part], source: random.Random) -> Iterator[tupl
 def _with_intruders(name: str, message: Message) -> Iterator[Proposal]:
     """A sentence that refers to what stands before it, behind all; and then moved to the front."""
     is_answered = message.answer is not None
-    for text in INTRUDERS:
+    for text in (*INTRUDERS, *LATER_INTRUDERS):
         stretch = cut(pieces_of(f"{message.text.rstrip()}\n\n{text}\n"), is_answered)
         parts = stretch.parts
         if shown(parts[-1].pieces) != text:
