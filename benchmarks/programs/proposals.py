@@ -7,12 +7,12 @@ import random
 import string
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise, permutations
+from itertools import pairwise, permutations
 
 from forkroot.adapters.native.movement.cuts import cut
 from forkroot.adapters.native.movement.parts import Hole, Part, Piece, Stretch, shown
 
-from .templates.template import Message, Template
+from .templates.template import Message, Template, names_of
 
 NUM_SHUFFLES = 200  # of a prompt with more than six parts
 INTRUDERS = (
@@ -74,6 +74,41 @@ LATER_INTRUDERS = (  # written after the rules
     "Continue from where the text stops.",
     "Use the same units.",
     "Prove the converse.",
+)
+LAST_INTRUDERS = (  # written after six of the sentences above had been accepted, and mended
+    "Turn what he says into indirect speech.",
+    "List the points on which both agree.",
+    "Give a second example.",
+    "Add a further reason.",
+    "Show a different way.",
+    "Now for something else: name a bird.",
+    "Keep going.",
+    "Use a longer version.",
+    "Ask one more question.",
+    "Sort the rest by size.",
+    "Explain the joke to her.",
+    "It follows that the sum is odd.",
+    "Only then write the answer.",
+    "In return, offer a refund.",
+    "Say more.",
+    "Prices rose thereafter.",
+    "She laughed.",
+)
+FINAL_INTRUDERS = (  # written last, after ten of those had been; five of these were accepted
+    "Explain the last three words in simple terms.",
+    "Write down whatever remains.",
+    "Defend the view just described.",
+    "Say whether they were right.",
+    "Name the thief in the story told above.",
+    "Let me give you the next clue.",
+    "The third line is a lie.",
+    "Nobody believed him.",
+    "Read on, and then decide.",
+    "Before that, name the author.",
+    "Note how this differs from prose.",
+    "Undo the change.",
+    "Either is fine.",
+    "Quote two of those lines.",
 )
 
 
@@ -185,14 +220,20 @@ def _permutations(parts: Sequence[Part], source: random.Random) -> Iterator[tupl
 
 
 def _with_intruders(name: str, message: Message) -> Iterator[Proposal]:
-    """A sentence that refers to what stands before it, behind all; and then moved to the front."""
-    is_answered = message.answer is not None
-    for text in (*INTRUDERS, *LATER_INTRUDERS):
-        stretch = cut(pieces_of(f"{message.text.rstrip()}\n\n{text}\n"), is_answered)
-        parts = stretch.parts
-        if shown(parts[-1].pieces) != text:
+    """A sentence that refers to what stands before it, right behind the arguments; and then moved
+    ahead of them, alone and with all constant parts."""
+    last = max(index for index, text in enumerate(message.texts) if names_of(text))
+    before = "".join(message.texts[: last + 1]).rstrip()
+    behind = "".join(message.texts[last + 1 :])
+    for text in (*INTRUDERS, *LATER_INTRUDERS, *LAST_INTRUDERS, *FINAL_INTRUDERS):
+        pieces = pieces_of(f"{before}\n\n{text}\n\n{behind}")
+        parts = (stretch := cut(pieces, message.answer is not None)).parts
+        intruder = next((part for part in parts if shown(part.pieces) == text), None)
+        if intruder is None:
             continue
-        for place in islice(range(len(parts) - 1), 3):
-            order = (*parts[:place], parts[-1], *parts[place:-1])
-            if any(not part.is_constant for part in parts[place:-1]):
-                yield Proposal(name, "anaphora", stretch, order)
+        first = next(part.place for part in parts if not part.is_constant)
+        for place in range(first + 1):
+            rest = [part for part in parts if part is not intruder]
+            yield Proposal(name, "anaphora", stretch, (*rest[:place], intruder, *rest[place:]))
+        order = tuple(sorted(parts, key=lambda part: not part.is_constant))
+        yield Proposal(name, "anaphora", stretch, order)

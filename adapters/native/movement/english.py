@@ -25,7 +25,7 @@ VERBS = word_set(
     expand explain explore express extract fill find finish fix flag focus follow form format
     formulate generate get give go grade group guess handle have help highlight identify ignore
     illustrate imagine implement improve include indicate infer insert interpret introduce join
-    judge justify keep label lead leave let limit link list locate look maintain make mark match
+    judge justify keep label lead leave limit link list locate look maintain make mark match
     measure mention merge mind modify name normalise normalize note number obey offer omit open
     order organise organize outline output paraphrase parse perform phrase pick place play point
     prefer prepare present preserve pretend print prioritise prioritize produce prompt proofread
@@ -60,6 +60,8 @@ _STATED = re.compile(
     r"(?:is|are|was|were|has|had|lies|lie|will|can|must|should|may|does|did)\b",
     re.IGNORECASE,
 )
+_FRAGMENT = re.compile(r"^\W*(?!think\b|speak\b)\w+\s+of\b", re.IGNORECASE)
+_JUDGED = re.compile(r"\b(?:was|were|wrong|right|correct|incorrect|true|false)\b|\w\s+by\s+the\b")
 _DEMANDS = frozenset({"please", "don't", "never", "always"})
 _RESULTS = word_set(
     """
@@ -106,7 +108,7 @@ def is_imperative(text: str) -> bool:
 
 
 def _is_order(clause: str) -> bool:
-    return first_verb(clause) is not None and not _STATED.match(clause)
+    return first_verb(clause) is not None and not (_STATED.match(clause) or _FRAGMENT.match(clause))
 
 
 def first_verb(clause: str) -> str | None:
@@ -128,8 +130,9 @@ def is_rule(text: str) -> bool:
     """Whether a sentence says what must or may be, of things in general and not of a name; or how
     the answer is."""
     found = words(text)
+    is_judged = _JUDGED.search(text.lower()) is not None
     if _is_about_answer(found) or (_is_conditional(found) and _tells_of_answer(text)):
-        return True
+        return not is_judged
     if _EXPLETIVE.match(text):
         return True
     if not found or not _DEONTIC.search(text.lower()):

@@ -37,7 +37,14 @@ _BACK = re.compile(
     | so\ far | again | remaining | others
     | (?:one|two|three|some|few|many|several|\d+)\ other
     | another | ditto | likewise | thereof | therein | thereby
-    | the\ (?:former|latter|said|remainder|other|others|opposite|reverse) (?!\s+than\b)
+    | the\ (?:former|latter|said|remainder|other|others|opposite|reverse|converse|contrary|inverse)
+        (?!\s+than\b)
+    | (?<!or\ ) (?:more|less|fewer|further|longer|shorter|better|worse|simpler|additional|extra)
+        (?! [^.;]*\bthan\b)
+    | a\ (?:second|third|different)
+    | both (?!\s+(?:\w+\s+)?\w+s\b) (?! [^.;]*\band\b)
+    | (?:keep|carry|goes|go|read|move)\ (?:going|on) (?=\s*(?:[.,;:!?]|$))
+    | the\ last\ (?:two|three|four|five|few|\d+) | remains | left\ over
     | the\ (?:result|results|outcome|rest) (?!\s+(?:of|for|that|which|as|in)\b)
     | the\ same (?! [^.;]*\bas\b | \s+time\b)
     | (?:do|did|does|doing|done|if|why|when)\ so (?!\s+(?:that|many|much)\b)
@@ -47,6 +54,10 @@ _BACK = re.compile(
     | (?:have|has|had|just|already|ve)\ (?:just\ |already\ )?(?:"""
     + _PAST
     + r""")
+    | just\ \w+(?:ed|en|wn|un|id|aid|ught|old|ent|eft|ade|one)
+    | (?:you|i|we)\ (?:just\ )?(?!need|feed|proceed|succeed|exceed)\w+ed
+    | the\ (?:\w+\ )?ones? (?!\s+(?:that|which|who|whose|with|of|in|from|for|to|on)\b)
+    | the\ (?:first|second|third|last) (?=\s*(?:[.,;:!?]|$) | \s+(?:is|are|was|were|has|must)\b)
     | (?:you|i|we)\ (?:were|was)\ (?:just\ )?(?:"""
     + _PAST
     + r""")
@@ -59,7 +70,7 @@ _BACK = re.compile(
     | (?:both|neither|either|each)
         (?=\s*(?:[.,;!?]|$) | \s+(?:is|are|was|were|has|have|must|should|may|can)\b)
     | such (?!\s+as\b) | (?:as\ well|too) (?=\s*(?:[.!?]|$))
-    )""",
+    )(?!\w)""",
     re.VERBOSE,
 )
 _AHEAD = re.compile(
@@ -112,6 +123,7 @@ _START = re.compile(
     | therefore | thus | hence | consequently | otherwise | instead | else | then | next
     | afterwards? | later | finally | lastly | second | secondly | third | thirdly | fourth
     | similarly | conversely | nevertheless | still | yet | meanwhile | in\ addition
+    | in\ (?:return|turn|reply|response) | only\ then
     | in\ that\ case | if\ (?:so|not) | after\ (?:that|doing) | before\ (?:that|doing)
     | for\ (?:example|instance) | that\ is | in\ other\ words | specifically | in\ particular
     | in\ short | on\ the\ other\ hand | by\ contrast | as\ a\ result | even\ (?:so|then)

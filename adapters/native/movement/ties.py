@@ -58,11 +58,12 @@ class Ties:
         )
 
     def _referring(self, parts: Sequence[Part]) -> Iterator[tuple[int, str]]:
-        """Parts that go on with the one before them."""
-        for part in parts[1:]:
+        """Parts that go on with the one before them, or that the one before refers to."""
+        for part in parts:
             for found in self._references[part.place]:
-                if found.direction is not Direction.AHEAD:
-                    yield part.place, _refers(part, found)
+                place = part.place + (found.direction is Direction.AHEAD)
+                if 0 < place < len(parts):
+                    yield place, _refers(part, found)
 
     def _kept_orders(self) -> Iterator[Tie]:
         last: dict[bool, Part] = {}
@@ -108,9 +109,6 @@ class Ties:
             following = next(later, None)
             if self._is_free[part.place] or following is None:
                 continue
-            ahead = [it for it in self._references[part.place] if it.direction is Direction.AHEAD]
-            if ahead:
-                yield Tie("reference", part.place, following.place, _refers(part, ahead[0]))
             if part.place == 0 and self._stretch.is_continued:
                 reason = f"{quoted(part)} goes on with the text in front of it"
                 yield Tie("label", part.place, following.place, reason)
