@@ -54,9 +54,9 @@ class Survival:
 class Batch:
     """One run of `body` for each of `items`, which are its keyword arguments.
 
-    The first call of each run carries the same hint: what the runs have in common is a root. Raises
-    InvalidCall for items, a number of threads or a checkpoint that are not allowed, or if no
-    backend is known.
+    The first call of each run carries the same hint: what the runs have in common is a root.
+    announce: makes it, for the number of runs. Raises InvalidCall for items, a number of threads or
+    a checkpoint that are not allowed, or if no backend is known.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class Batch:
         num_threads: int | Literal["auto"],
         state_type: type[ProgramState],
         survival: Survival = Survival(),
+        announce: Callable[[int], ForkHint] = new_root,
     ) -> None:
         for item in items:
             if not isinstance(item, Mapping):
@@ -84,7 +85,7 @@ class Batch:
             self._checkpoint = Checkpoint(survival.checkpoint, header)
         self._done = {} if self._checkpoint is None else self._checkpoint.done
         left = [index for index in range(len(items)) if index not in self._done]
-        hint = new_root(len(left)) if len(left) > 1 else None
+        hint = announce(len(left)) if len(left) > 1 else None
         self._runs = {index: self._run(index, hint) for index in left}
 
     def execute(self, progress_bar: bool | None, raise_errors: bool) -> list[ProgramState]:
@@ -195,9 +196,14 @@ def _checked_body(
     return body
 
 
+def most_threads() -> int:
+    """Those of a batch that sets no number."""
+    return max(64, 16 * (os.cpu_count() or 1))
+
+
 def _num_threads(wanted: int | Literal["auto"], num_items: int) -> int:
     if wanted == "auto":
-        wanted = max(64, 16 * (os.cpu_count() or 1))
+        wanted = most_threads()
     if type(wanted) is not int or wanted < 1:
         raise InvalidCall("num_threads", wanted, 'an integer >= 1, or "auto"')
     return max(1, min(wanted, num_items))

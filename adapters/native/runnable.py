@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from os import PathLike
 from typing import Any, Literal
 
 from ...core.api.keywords import Parameters
 from ...core.api.owner import NonCopyable
-from ...core.api.protocol import InvalidCall
+from ...core.api.protocol import ForkHint, InvalidCall
 from .batch import Batch, Survival
+from .interpreter.context import new_root
 from .language.settings import Settings, split_settings
 from .run import Run, in_thread
 from .state import ProgramState
@@ -113,14 +115,29 @@ class Runnable(NonCopyable):
         if not isinstance(items, Iterable) or isinstance(items, str | Mapping):
             raise InvalidCall("items", items, "a list of mappings, the program's keyword arguments")
         bound = {**self.bound, **common}
+        given = [{**bound, **item} if isinstance(item, Mapping) else item for item in items]
         return Batch(
             self.body,
-            [{**bound, **item} if isinstance(item, Mapping) else item for item in items],
+            given,
             settings,
-            num_threads,
+            self._num_threads(num_threads, given, settings),
             self._state_type,
             survival or Survival(),
+            partial(self._announced, settings),
         )
+
+    def _num_threads(
+        self,
+        wanted: int | Literal["auto"],
+        items: Sequence[Mapping[str, Any]],
+        settings: Settings,
+    ) -> int | Literal["auto"]:
+        """How many runs of a batch go on at once."""
+        return wanted
+
+    def _announced(self, settings: Settings, num_runs: int) -> ForkHint:
+        """The hint of the first calls of a batch."""
+        return new_root(num_runs)
 
     def _split(self, keywords: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
         settings, arguments = split_settings(self._with_own(keywords), self._parameters)

@@ -178,7 +178,7 @@ def _run(
         value = body(traced(state_type)(main), **arguments)  # type: ignore[arg-type]
         if recorder.refused is not None:
             raise recorder.refused
-        return recorder.returned(value)
+        return recorder.returned(value, _place_of(body))
     except NotTraceable:
         raise
     except Exception as error:

@@ -67,4 +67,6 @@ def _place(trace: TracebackType) -> Place:
 
 
 def _is_own(module: str) -> bool:
-    return f"{module}.".startswith(_OWN) or module == "contextlib"
+    """Whether this is no module of the user's."""
+    is_standard = module.partition(".")[0] in sys.stdlib_module_names and module != "__main__"
+    return f"{module}.".startswith(_OWN) or is_standard

@@ -56,6 +56,7 @@ class Execution:
         self._forks: dict[int, list[Forked]] = {}
         self._slots: dict[int, Slot] = {}
         self._fetched: dict[int, Any] = {}
+        self._gates: dict[int, list[Slot]] = {}
         self._reads: list[Read] = []
 
     def run(self) -> Any:
@@ -67,6 +68,8 @@ class Execution:
             block = self._program.blocks[index]
             for op in self._program.ops[index]:
                 self._submit(op)
+            for position in tuple(self._gates):
+                self._end_gates(position)
             if block.switch is None:
                 break
             option = self._value(block.switch.read)
@@ -90,6 +93,7 @@ class Execution:
             case Branch():
                 self._fork(op)
             case Join(stream, position, mode):
+                self._end_gates(position)
                 join(self._interpreters[stream], self._forks[position], mode)
             case Begin(stream):
                 self._interpreters[stream] = self._part()
@@ -114,10 +118,21 @@ class Execution:
 
     def _fork(self, op: Branch) -> None:
         parent = self._interpreters[op.stream]
-        branches = fork(parent, len(op.items))
+        branches = fork(parent, len(op.items), op.num_calls)
         self._forks[op.position] = branches
         for item, branch in zip(op.items, branches, strict=True):
             self._interpreters[item] = branch.interpreter
+        if op.most is not None and self._is_ahead:
+            gates = [Slot() for _ in branches[op.most :]]
+            self._gates[op.position] = gates
+            for branch, gate in zip(branches[op.most :], gates, strict=True):
+                branch.interpreter.submit_gate(gate)
+
+    def _end_gates(self, position: int) -> None:
+        """All branches of the fork have their nodes: the first ones let the others go on, one by
+        one, as they end."""
+        for branch, gate in zip(self._forks[position], self._gates.pop(position, ()), strict=False):
+            branch.interpreter.submit_slot().when_done(lambda _, gate=gate: gate.set(None))
 
     def _part(self) -> Interpreter:
         """A state of its own, with the settings of a part."""

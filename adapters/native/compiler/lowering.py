@@ -1,4 +1,4 @@
-"""From the nodes of a graph to what an execution submits: expressions of the language, made once."""
+"""From the nodes of a graph to what an execution submits: expressions, which are made once."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def expression_of(node: Node, urgency: int = 0) -> language.Expression:
 
 
 class Reads:
-    """The positions of the nodes whose variables are read. stale: also after they were set again."""
+    """The positions of the nodes whose variables are read. stale: also once these are set again."""
 
     def __init__(self, graph_: Graph) -> None:
         self.all: set[int] = set()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from .graph.blocks import Block, Case, Switch
-from .graph.nodes import OPENERS, ForkItem, Join, Node, Read, Variable
+from .graph.moving import moved, moved_read, moved_value
+from .graph.nodes import OPENERS, Node, Read
 from .graph.validation import MAX_PATHS
-from .graph.values import Composed, Inserted, Listed, Mapped, Set, State, Value
+from .graph.values import Value
 from .markers import Markers
 from .recorder import Decision, Recorder
 
@@ -139,46 +140,3 @@ class Layout:
             self._add(number, following, list(positions), dict(streams))
         switch = Switch(moved_read(tree.read, positions, streams), tuple(cases))
         self._blocks[index] = Block(start, end, switch)
-
-
-Positions: TypeAlias = Sequence[int]
-Streams: TypeAlias = dict[int, int]
-
-
-def moved(node: Node, positions: Positions, streams: Streams) -> Node:
-    """The node with other positions and streams for those that it refers to."""
-    found = replace(node, stream=streams[node.stream])
-    if isinstance(found, ForkItem | Join):
-        return replace(found, fork=positions[found.fork])
-    if isinstance(found, Variable):
-        return replace(found, read=moved_read(found.read, positions, streams))
-    return found
-
-
-def moved_read(read: Read, positions: Positions, streams: Streams) -> Read:
-    """As `moved`, of a read."""
-    return replace(read, stream=streams[read.stream], source=positions[read.source])
-
-
-def moved_value(value: Value, positions: Positions, streams: Streams) -> Value:
-    """As `moved`, of a returned value."""
-    match value:
-        case Set(read):
-            return Set(moved_read(read, positions, streams))
-        case State(stream):
-            return State(streams[stream])
-        case Listed(items, is_tuple):
-            found = (moved_value(item, positions, streams) for item in items)
-            return Listed(tuple(found), is_tuple)
-        case Mapped(pairs):
-            moved_pairs = ((key, moved_value(item, positions, streams)) for key, item in pairs)
-            return Mapped(tuple(moved_pairs))
-        case Composed(parts):
-            return Composed(tuple(_moved_part(part, positions, streams) for part in parts))
-    return value
-
-
-def _moved_part(part: str | Inserted, positions: Positions, streams: Streams) -> str | Inserted:
-    if isinstance(part, str) or not isinstance(part.value, Set):
-        return part
-    return replace(part, value=Set(moved_read(part.value.read, positions, streams)))

@@ -49,6 +49,7 @@ class Recorder:
         self._markers = markers
         self._script = script
         self._num_streams = 1
+        self._place: Place | None = None
 
     @property
     def main(self) -> Recorded:
@@ -139,8 +140,12 @@ class Recorder:
             return [Unknown(self, Set(read)) for read in reads]
         return Unknown(self, Set(Read(name, stream, source)))
 
-    def returned(self, value: Any) -> Value:
-        """What the program returned, as data."""
+    def returned(self, value: Any, place: Place) -> Value:
+        """What the program returned, as data. place: where the program is."""
+        self._place = place
+        return self._returned(value)
+
+    def _returned(self, value: Any) -> Value:
         if type(value) is Unknown:
             return value.reference  # type: ignore[no-any-return]
         if type(value) is str:
@@ -149,12 +154,12 @@ class Recorder:
         if type(value) in _PLAIN:
             return Plain(value)
         if type(value) in (list, tuple):
-            items = tuple(self.returned(item) for item in value)
+            items = tuple(self._returned(item) for item in value)
             if all(type(item) is Plain for item in items):
                 return Plain(value)
             return Listed(items, type(value) is tuple)
         if type(value) is dict:
-            pairs = tuple((self._key(key), self.returned(it)) for key, it in value.items())
+            pairs = tuple((self._key(key), self._returned(it)) for key, it in value.items())
             if all(type(item) is Plain for _, item in pairs):
                 return Plain(value)
             return Mapped(pairs)
@@ -166,7 +171,7 @@ class Recorder:
 
     def refuse(self, operation: str, instead: str, place: Place | None = None) -> NoReturn:
         """Raise NotTraceable, and keep it, for a program that catches it."""
-        error = NotTraceable(operation, instead, place or place_of_caller())
+        error = NotTraceable(operation, instead, place or self._place or place_of_caller())
         self.refused = self.refused or error
         raise error
 

@@ -41,19 +41,22 @@ class Branch:
         branch.stream.resume()
 
 
-def fork(parent: Interpreter, num: int) -> list[Branch]:
+def fork(parent: Interpreter, num: int, num_calls: int | None = None) -> list[Branch]:
     """`num` branches that go on where `parent` is once it has run what was submitted so far. What
     stands for an interpreter while a program is traced forks by itself.
 
     The shared prefix is sent first, as a call that only plants it; each branch's first call names
-    the same root. Raises InvalidCall unless num >= 1.
+    the same root. num_calls: branches that make a call; None: all may. Raises InvalidCall unless
+    num >= 1.
     """
     if not isinstance(parent, Interpreter):
         return parent.fork(num)
     if type(num) is not int or num < 1:
         raise InvalidCall("fork", num, "an integer >= 1")
     parent.stream.check_open()
-    hint = new_root(num) if num > 1 and parent.context.settings.hints else None
+    num_expected = num if num_calls is None else num_calls
+    is_shared = num_expected > 1 and parent.context.settings.hints
+    hint = new_root(num_expected) if is_shared else None
     branches = [Branch(parent, hint) for _ in range(num)]
 
     def begin() -> bool:

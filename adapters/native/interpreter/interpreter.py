@@ -130,6 +130,28 @@ class Interpreter:
         self.submit_step(run, skip=slot.fail)
         return slot
 
+    def submit_gate(self, slot: Slot) -> None:
+        """Take no further step before the slot has ended, well or not."""
+
+        def run() -> bool:
+            if slot.is_done:
+                return True
+            slot.when_done(lambda _: self.stream.resume())
+            return False
+
+        self.submit_step(run)
+
+    def submit_slot(self) -> Slot:
+        """Ends when all that was submitted has ended."""
+        slot = Slot()
+
+        def run() -> bool:
+            slot.set(None)
+            return True
+
+        self.submit_step(run, skip=slot.fail)
+        return slot
+
     def submit_step(
         self,
         run: Callable[[], bool],

@@ -52,6 +52,11 @@ class Moved:
         """Whether anything was moved."""
         return any(move.is_moved for move in self.moves)
 
+    @property
+    def num_characters(self) -> int:
+        """By how many characters the constant prefixes of all streams grew."""
+        return sum(len(it.prefix_after) - len(it.prefix_before) for it in self.moves)
+
     def explain(self, count: Callable[[str], int] | None = None) -> str:
         """What moved, what did not and why, and by how many tokens the shared prefix grew; in
         characters without a `count` of tokens."""
