@@ -27,9 +27,11 @@ from .primitives import (
 )
 from .program import Program, function
 from .state import ForkGroup, ProgramState
+from .summary import BatchSummary, usage
 
 __all__ = [
     "Asked",
+    "BatchSummary",
     "CompiledProgram",
     "ForkGroup",
     "Graph",
@@ -51,6 +53,7 @@ __all__ = [
     "select",
     "set_default_backend",
     "system",
+    "usage",
     "user",
     "video",
 ]

@@ -209,3 +209,8 @@ def test_what_is_no_reorderer_or_no_sample_is_refused() -> None:
         compiled.move_for_sharing(backend=ScriptedBackend())
     with pytest.raises(InvalidCall, match="move=False"):
         move(compiled.graph, False)  # type: ignore[arg-type]
+
+
+def test_the_worth_of_the_passes_has_a_line_for_code_movement() -> None:
+    assert solve.compile(move=True).explain()["move"].amount == 58
+    assert "move" not in str(solve.compile().explain())
