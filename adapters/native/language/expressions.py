@@ -146,7 +146,7 @@ def as_expression(value: object) -> Expression:
 
 def flatten(expression: Expression) -> Iterator[Expression]:
     """The nodes of an expression in order, without rows."""
-    if isinstance(expression, Row):
+    if type(expression) is Row:  # an unknown value has no class while a program is traced
         yield from expression.parts
     else:
         yield expression
