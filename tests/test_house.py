@@ -35,6 +35,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
             "adapters/common/",
             "adapters/langchain/hints/",
             "adapters/http/wire/",
+            "adapters/native/movement/",
         ),
     ),
     (
@@ -59,6 +60,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "adapters/native/remote/",
     ),
     ("core/model/vision/", "adapters/native/compiler/"),
+    ("adapters/native/compiler/sharing/",),
     ("adapters/native/",),
     ("adapters/native/jobs/", "adapters/http/programs/"),
     (
@@ -142,6 +144,11 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/native/compiler/passes/": (
         *(*BASE, "adapters/native/language/"),
         "adapters/native/compiler/graph/",
+    ),
+    "adapters/native/movement/": BASE,
+    "adapters/native/compiler/sharing/": (
+        *(*BASE, "adapters/native/movement/"),
+        *("adapters/native/compiler/", "adapters/native/compiler/graph/"),
     ),
     "adapters/native/compiler/": (
         *(*BASE, "adapters/native/language/", "adapters/native/interpreter/"),
