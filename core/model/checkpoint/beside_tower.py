@@ -12,12 +12,14 @@ from ..keys import Keys
 from ..transformers.library import read_config, text_config_of
 from ..transformers.model import HubConfig
 
-# Classes of decoders by their `model_type`: those whose rotary positions are positions.
+# Classes of decoders by their `model_type`.
 _DECODERS = {
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
+    "qwen2_vl_text": "Qwen2ForCausalLM",
+    "qwen2_5_vl_text": "Qwen2ForCausalLM",
 }
 # Prefixes of a decoder's weights in a whole model, newer and older ones.
 _PREFIXES = {
@@ -25,6 +27,7 @@ _PREFIXES = {
     "language_model.model.": "model.",
     "language_model.lm_head.": "lm_head.",
     "lm_head.": "lm_head.",
+    **{name: name for name in ("model.embed_tokens.", "model.layers.", "model.norm.")},
 }
 
 

@@ -42,7 +42,7 @@ from .library import (
     stored_dtype,
     without_layers,
 )
-from .picture_proof import prove_pictures, prove_tower
+from .picture_proof import prove_pictures, prove_positions, prove_tower
 from .proof import prove
 from .towers import tower_of
 from .trial import Layers, NotCausal, layers_of
@@ -197,6 +197,7 @@ def load_tower(folder: str | Path, dtype: torch.dtype, device: torch.device) -> 
         whole.model.language_model = torch.nn.Identity()  # our code has its own
         tower = tower_of(whole)
         prove_tower(tower, whole, processor)
+        prove_positions(tower, whole, processor, config.get_text_config().vocab_size)
     return tower
 
 

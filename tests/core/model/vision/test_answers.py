@@ -132,7 +132,6 @@ def test_a_chat_shows_pictures_where_its_template_has_them(model: Model) -> None
         assert again.outputs[0].ids == done.outputs[0].ids
 
 
-@pytest.mark.parametrize("model", ["llava"], indirect=True)
 def test_so_are_those_of_two_ranks(model: Model) -> None:
     with connect(str(model.folder), ranks=2, **SIZES) as backend:
         assert answers_of(backend, range(len(PROMPTS))) == model.answers
