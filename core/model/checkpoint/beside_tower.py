@@ -49,6 +49,8 @@ def with_own_text(folder: str | Path, sizes: HubConfig) -> HubConfig | ModelConf
         tower=sizes.architecture,
         kinds=sizes.kinds,
         tower_parameters=sizes.num_parameters() - own.num_parameters(),
+        feature_size=sizes.feature_size,
+        tower_numbers=sizes.tower_numbers,
         dtype=sizes.dtype,
         bos_id=sizes.bos_id,
         eos_ids=sizes.eos_ids,

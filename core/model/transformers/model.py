@@ -35,6 +35,7 @@ from .library import (
     eos_ids,
     load_weights,
     own_attention,
+    picture_numbers,
     quiet,
     read_config,
     settle_rope,
@@ -135,6 +136,7 @@ def describe(folder: str | Path) -> HubConfig:
         intercepts_sdpa=intercepts_sdpa,
         cached_layers=cached,
         kinds=() if processor is None else tuple(sorted(processor.kinds)),
+        **({} if processor is None else picture_numbers(config)),
     )
     check_special_tokens(keys, sizes)
     return sizes
