@@ -17,6 +17,7 @@ from ..inputs import Inputs
 from .proof import compare, poisoned
 
 _NUM_BEFORE, _NUM_AFTER = 4, 5  # tokens around a picture
+_FEATURES = "features of pictures"
 _SIZES: dict[Kind, tuple[int, int, int]] = {"image": (1, 60, 90), "video": (4, 64, 70)}
 
 
@@ -63,7 +64,20 @@ def prove_tower(tower: Any, whole: Any, processor: MediaProcessor) -> None:
             mine = features[:-1] if len(features) == len(theirs) + 1 else features
             return [mine], [theirs]
 
-        compare(type(whole).__name__, whole.dtype, both, "features of pictures")
+        compare(type(whole).__name__, whole.dtype, both, _FEATURES)
+
+
+@torch.inference_mode()
+def features_of(tower: Any, processor: MediaProcessor) -> list[Tensor]:
+    """Those of a picture, and of a clip, whatever the tower takes of these."""
+    return [_by_unit(tower, processor.pixels(_noise(kind))) for kind in sorted(processor.kinds)]
+
+
+@torch.inference_mode()
+def prove_features(tower: Any, whole: Any, processor: MediaProcessor, known: list[Tensor]) -> None:
+    """Raise InvalidModel if a tower gives other features than those that are known."""
+    name = type(whole).__name__
+    compare(name, whole.dtype, lambda: (features_of(tower, processor), known), _FEATURES)
 
 
 @torch.inference_mode()
