@@ -15,6 +15,7 @@ import forkroot
 from forkroot import connect, function, gen, image
 from forkroot.adapters.http.server.runtime import Runtime
 from forkroot.core.api.protocol import Backend, Chat, Image, Message, Sampling, Text
+from forkroot.core.model.hub.folders import model_folder
 
 from .serving import serving
 
@@ -39,11 +40,12 @@ class Served(NamedTuple):
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        with (
-            connect("tiny-vision", num_slots=4000) as backend,
-            serving(Runtime(backend, backend.tokenizer, ("tiny-vision",))) as url,
-        ):
-            yield Served(url, backend)
+        folder = model_folder("tiny-vision")
+    with (
+        connect(str(folder), num_slots=4000) as backend,
+        serving(Runtime(backend, backend.tokenizer, ("tiny-vision",))) as url,
+    ):
+        yield Served(url, backend)
 
 
 @pytest.fixture(scope="module")
