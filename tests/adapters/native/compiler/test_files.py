@@ -6,7 +6,6 @@ import json
 import pickle
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +62,7 @@ def test_a_compiled_program_is_pickled_as_its_text() -> None:
     assert again.plan.passes == {"fold"}
 
 
+SMALL = {"op": "end", "stream": 0}
 HOSTILE = {
     "another version": lambda g: g.update(version=2),
     "no version": lambda g: g.pop("version"),
@@ -101,8 +101,7 @@ HOSTILE = {
     "a constraint of no kind": lambda g: _node(g, "gen").update(constraint={"code": "x"}),
     "no blocks": lambda g: g.update(blocks=[]),
     "nodes that are none": lambda g: g.update(nodes={"a": 1}),
-    "a million nodes": lambda g: g.update(nodes=[g["nodes"][0]] * 1_000_000),
-    "too many nodes": lambda g: g.update(nodes=[g["nodes"][0]] * 100_001),
+    "too many nodes": lambda g: g.update(nodes=[SMALL] * 100_001),
     "a value of no kind": lambda g: g["blocks"][1].update(value={"eval": "x"}),
     "a surrogate": lambda g: g["nodes"][0].update(text="\ud800"),
     "plain data that is none": lambda g: g["blocks"][1].update(value={"plain": {"$code": "x"}}),
@@ -119,11 +118,15 @@ def test_what_is_no_graph_is_refused_by_its_field(change: Any, tmp_path: Path) -
     change(graph)
     path = tmp_path / "program.json"
     path.write_text(json.dumps(graph))
-    began = time.process_time()
     with pytest.raises(InvalidGraph) as caught:
         load(path)
     assert caught.value.field
-    assert time.process_time() - began < 20
+
+
+def test_a_million_nodes_are_refused_before_they_are_read() -> None:
+    text = f'{{"forkroot":"graph","nodes":[{",".join([json.dumps(SMALL)] * 10**6)}]}}'
+    with pytest.raises(InvalidGraph, match="at most"):
+        Graph.from_json(text)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +138,7 @@ def test_what_is_no_graph_is_refused_by_its_field(change: Any, tmp_path: Path) -
     ],
     ids=lambda text: repr(text)[:30],
 )
-def test_any_other_text_is_refused_in_bounded_time(text: str | bytes) -> None:
+def test_any_other_text_is_refused(text: str | bytes) -> None:
     with pytest.raises(InvalidGraph):
         Graph.from_json(text)
 
