@@ -136,7 +136,7 @@ def forks(s: Any, topic: str) -> list[str]:
     group += gen("tip", max_tokens=9)
     group.join()
     s += "Summary of " + str(s["tip"]) + gen("summary")
-    return [tip for tip in s["tip"]]
+    return list(s["tip"])
 
 
 @function
