@@ -1,7 +1,7 @@
-"""The command line: `forkroot demo`, `chat`, `serve`, `route`, `bench`, `check` and others.
+"""The command line: `forkroot demo`, `chat`, `run`, `serve`, `route`, `drain`, `bench` and others.
 
-Each command is one function. Exit codes: 0; 1 if the answer is no (a model that cannot be run);
-2 for a usage error or a failure; 130 after Ctrl-C.
+Each command is one function. Exit codes: 0; 1 if the answer is no (a model that cannot be run, an
+item that failed); 2 for a usage error or a failure; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ from .adapters.connection import (
 from .adapters.http.bench.options import add_bench_options
 from .adapters.http.options import (
     access_settings,
+    add_drain_options,
     add_route_options,
     add_serve_options,
     replica_key,
     server_limits,
 )
+from .adapters.native.jobs.options import add_run_options
 from .adapters.plugin_table import add_plugins_options
 from .adapters.usage import (
     Parser,
@@ -163,6 +165,13 @@ def chat(options: argparse.Namespace) -> int:
     return 0 if is_well or sys.stdin.isatty() else 2
 
 
+def run(options: argparse.Namespace) -> int:
+    """Run a compiled program for many items; 1 if one has failed."""
+    from .adapters.native.jobs.command import run_job
+
+    return run_job(options, partial(load, options))
+
+
 def serve(options: argparse.Namespace) -> int:
     """Serve a model over HTTP until SIGTERM or Ctrl-C; 1 if the engine died before."""
     from .adapters.http.serve import check_address, obeyed_once
@@ -211,6 +220,7 @@ def route(options: argparse.Namespace) -> int:
     from .adapters.http.server.audit import audited
     from .adapters.http.server.runtime import Runtime
     from .adapters.http.server.settings import tokenizer_info
+    from .adapters.router.joining import over_servers
     from .core.process.client import read_tokenizer
 
     settings = access_settings(options)
@@ -220,7 +230,7 @@ def route(options: argparse.Namespace) -> int:
             raise InvalidCall("replica", url, "the URL of a server, as http://127.0.0.1:30001")
     key = replica_key(options)
     keys = {} if key is None else {"api_key": key}
-    start = partial(connect, options.replica, policy=options.policy, **keys)
+    start = partial(over_servers, options.replica, options.policy, **keys)
     with obeyed_once(), audited(options.audit_log), closing(start()) as backend:
         info = backend.info()
         folder = model_folder(options.tokenizer or info.model)
@@ -230,6 +240,13 @@ def route(options: argparse.Namespace) -> int:
         names = tuple(options.served_name or [info.model])
         runtime = Runtime(backend, texts, names, server_limits(options), version=__version__)
         return serve_http(runtime, settings, options.host, options.port)
+
+
+def drain(options: argparse.Namespace) -> int:
+    """Let a server take no new requests; 1 if some are open at the end of the wait."""
+    from .adapters.http.drain import run
+
+    return run(options)
 
 
 def completion(shell: str, parser: argparse.ArgumentParser) -> int:
@@ -306,6 +323,10 @@ def _parser() -> argparse.ArgumentParser:
     text, count = "the maximum tokens of an answer (default 512)", number(int, 1)
     talking.add_argument("--max-tokens", type=count, default=512, metavar="N", help=text)
 
+    running = commands.add_parser("run", help="run a compiled program for many items")
+    running.set_defaults(run=run)
+    add_run_options(running, model_source)
+
     serving = commands.add_parser(
         "serve", help="serve a model over HTTP to OpenAI and SGLang clients"
     )
@@ -314,6 +335,10 @@ def _parser() -> argparse.ArgumentParser:
 
     text = "serve the model of several servers at one address"
     add_route_options(commands.add_parser("route", help=text), route)
+
+    draining = commands.add_parser("drain", help="let a server take no new requests")
+    draining.set_defaults(run=drain)
+    add_drain_options(draining)
 
     benching = commands.add_parser("bench", help="measure an OpenAI-compatible server under load")
     add_bench_options(benching, _new_file)
@@ -329,7 +354,7 @@ def _parser() -> argparse.ArgumentParser:
     completing.set_defaults(run=lambda options: completion(options.shell, parser))
     completing.add_argument("shell", choices=SHELLS, help="the shell that will source the script")
 
-    for command in (tour, talking, serving, checking):
+    for command in (tour, talking, running, serving, checking):
         text = "random weights in a published shape, such as llama-2-7b, for benchmarks"
         command.add_argument("--dummy", metavar="SHAPE", help=text)
         text = "an engine setting, such as chunk_tokens=256 (may be repeated; see docs/settings.md)"

@@ -57,12 +57,16 @@ if TYPE_CHECKING:
 _OF_SERVERS = KeywordOwner(
     ENGINE_SETTINGS, "{name} is of the engine there: forkroot serve --set {name}=..."
 )
+_NOT_GIVEN: Any = object()
+CLUSTERS = ("ray:",)  # how addresses begin of what runs a model that is named beside
 REMOTE_SETTINGS = ("api_key", "connect_timeout", "silence")
 
 
 def connect(
-    model: str | Path | Sequence[str | Path] = EMBEDDED,
+    where: str | Path | Sequence[str | Path] = _NOT_GIVEN,
+    /,
     *,
+    model: str | Path | Sequence[str | Path] = _NOT_GIVEN,
     process: bool = False,
     restart: bool = False,
     revision: str | None = None,
@@ -72,10 +76,11 @@ def connect(
 ) -> Backend:
     """A runtime for a model: a checkpoint folder, "tiny" for the embedded one, a model of the hub
     ("Qwen/Qwen2.5-0.5B-Instruct", or with "@revision"), the URL of a forkroot server
-    ("http://127.0.0.1:30000"), an API model ("openai:MODEL", "anthropic:MODEL"), or another name
-    that a plugin knows. A folder comes before a plugin, and a
-    plugin before the hub, from which what is not in its cache is downloaded.
+    ("http://127.0.0.1:30000"), an API model ("openai:MODEL", "anthropic:MODEL"), a cluster of Ray
+    ("ray:auto", "ray://HOST:10001"), or another name that a plugin knows. A folder comes before a
+    plugin, and a plugin before the hub, from which what is not in its cache is downloaded.
 
+    model: in place of the first argument; beside it, what a cluster is to run.
     process: run it in a child process, so that busy threads of this one do not slow it.
     restart: start another child process where one dies (up to 5 times in a row). Calls that were
       open end in EngineDied, as do those that come before the new one is ready; later ones work. A
@@ -97,14 +102,38 @@ def connect(
 
     plugins = registry()
     backend: Backend
-    if isinstance(model, list | tuple) or replicas is not None:
-        models = tuple(model) if isinstance(model, list | tuple) else (model,)
-        pins = [pinned(it, revision) for it in models]
-        backend = _routed(pins, process, restart, replicas, policy, settings, plugins)
+    if _is_cluster(where) or _NOT_GIVEN not in (where, model):
+        if model is not _NOT_GIVEN:
+            settings["model"] = pinned(model, revision) if isinstance(model, str | Path) else model
+        if replicas is not None:
+            settings["replicas"] = replicas
+        backend = _clustered(where, {**settings, "policy": policy}, plugins)
     else:
-        backend = _started(pinned(model, revision), process, restart, settings, plugins)
+        named = model if where is _NOT_GIVEN else where
+        named = EMBEDDED if named is _NOT_GIVEN else named
+        if isinstance(named, list | tuple) or replicas is not None:
+            models = tuple(named) if isinstance(named, list | tuple) else (named,)
+            pins = [pinned(it, revision) for it in models]
+            backend = _routed(pins, process, restart, replicas, policy, settings, plugins)
+        else:
+            backend = _started(pinned(named, revision), process, restart, settings, plugins)
     plugins.started(backend)
     return backend
+
+
+def _is_cluster(where: object) -> bool:
+    return isinstance(where, str) and where.startswith(CLUSTERS)
+
+
+def _clustered(where: Any, settings: Mapping[str, Any], registry: Registry) -> Backend:
+    """The backend of a plugin that runs `settings["model"]`."""
+    if not isinstance(where, str) or is_known(where) or not registry.may_load(where):
+        allowed = f"no model beside {where!r:.80}, which is one"
+        raise InvalidCall("model", settings.get("model"), allowed)
+    found = registry.load_model(where, settings)
+    if found is None:
+        raise unknown_model(where, OTHERS)
+    return found
 
 
 def _routed(

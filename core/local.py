@@ -226,7 +226,7 @@ class LocalBackend(ProcessLocal):
         return self._run_in_engine(lambda: self._cache.prefixes(count))
 
     def clear_cache(self) -> int:
-        """Forget what no open call uses; returns how many tokens."""
+        """Forget what no open call uses, pinned roots included; returns how many tokens."""
         return self._run_in_engine(self._engine.clear_cache)
 
     def reset_counters(self) -> None:
@@ -341,8 +341,8 @@ def fitted(config: EngineConfig, described: Described) -> EngineConfig:
     device = _device(config.device)
     shares = config.ranks if device.type == "cuda" else 1  # ranks on a CPU share its memory
     weights = described.num_parameters() * DTYPE_BYTES[dtype] // shares
-    if isinstance(described, ModelConfig) and described.kinds:  # each rank holds all features
-        weights += config.feature_slots * described.hidden_size * DTYPE_BYTES[dtype]
+    # each rank holds all features
+    weights += config.feature_slots * described.feature_size * DTYPE_BYTES[dtype]
     kv_bytes = described.kv_bytes_per_token(dtype) // shares
     if device.type == "cuda":
         free = int(_GPU_SHARE * (torch.cuda.mem_get_info(device)[0] - weights))
@@ -361,7 +361,7 @@ def _loads(config: EngineConfig) -> Iterator[Load]:
     for halvings in range(4):
         running = config.max_running or max(_GPU_RUNNING >> halvings, MAX_RUNNING)
         tokens = config.chunk_tokens or max(_GPU_CHUNK >> halvings, CHUNK_TOKENS)
-        others = config.host_slots > 0, config.context_len or 0
+        others = config.host_slots > 0, config.context_len or 0, config.tower_tokens or tokens
         yield Load(tokens, running, config.graphs, is_other, *others)
 
 

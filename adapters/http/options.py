@@ -1,10 +1,12 @@
-"""The options of `forkroot serve` and `forkroot route`."""
+"""The options of `forkroot serve`, `forkroot route` and `forkroot drain`."""
 
 from __future__ import annotations
 
 import argparse
 import os
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..usage import no_server, number
@@ -80,7 +82,10 @@ def _add_server_options(parser: argparse.ArgumentParser) -> None:
     for what in ("requests", "tokens"):
         text = f"{what} that each key may use in a minute; more are refused with 429 (default: any)"
         parser.add_argument(f"--{what}-per-minute", type=number(int, 1), metavar="N", help=text)
-    more("--admin-key", "KEY", "require this key for metrics and for the cache (may be repeated)")
+    text = "accept the keys of this file of JSON, each with its weight and rates (docs/server.md)"
+    parser.add_argument("--keys-file", type=Path, metavar="FILE", help=text)
+    text = "require this key for metrics, the cache and draining (may be repeated; the variable"
+    more("--admin-key", "KEY", f"{text} FORKROOT_ADMIN_KEYS adds keys, separated by spaces)")
     text = "without keys, answer requests for this name too, besides addresses, localhost and the"
     more("--allowed-host", "NAME", f"{text} machine's own name (may be repeated; * for any)")
     text = "let pages of this origin use the server from a browser, as https://a.site"
@@ -115,21 +120,39 @@ def _add_server_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--drain", type=seconds, default=defaults.drain, metavar="S", help=text)
 
 
+def add_drain_options(parser: argparse.ArgumentParser) -> None:
+    """Add those of `forkroot drain` to its parser."""
+    text, url = "the URL of the server (default %(default)s)", "http://127.0.0.1:30000"
+    parser.add_argument("url", nargs="?", default=url, help=text)
+    text = "an admin key of the server (default: the first of FORKROOT_ADMIN_KEYS)"
+    parser.add_argument("--admin-key", metavar="KEY", help=text)
+    text = "seconds to wait until no request is open (default 0)"
+    seconds = number(float, 0.0, _LONGEST)
+    parser.add_argument("--wait", type=seconds, default=0.0, metavar="S", help=text)
+    text = "let the server take new requests again"
+    parser.add_argument("--resume", action="store_true", help=text)
+
+
 def access_settings(options: argparse.Namespace) -> Settings:
     """Who may use the server, and how much. Raises InvalidCall."""
+    from .key_file import KeyFile, read_keys
     from .server.rate_limits import Rates
     from .server.settings import Settings, key_weights
 
-    return Settings(
+    rates = Rates(options.requests_per_minute, options.tokens_per_minute)
+    known = read_keys(options.keys_file, rates) if options.keys_file else KeyFile()
+    weights = key_weights(options.key_weight)
+    given = Settings(
         (*options.api_key, *os.environ.get("FORKROOT_API_KEYS", "").split()),
-        tuple(options.admin_key),
+        (*options.admin_key, *os.environ.get("FORKROOT_ADMIN_KEYS", "").split()),
         options.share_cache,
         allowed_hosts=(options.host, *options.allowed_host),
         cors_origins=tuple(options.cors_origin),
-        weights=key_weights(options.key_weight),
-        rates=Rates(options.requests_per_minute, options.tokens_per_minute),
+        rates=rates,
         media_hosts=tuple(options.media_hosts),
     )
+    merged = known.added_to(given)
+    return replace(merged, weights={**merged.weights, **weights})
 
 
 def server_limits(options: argparse.Namespace) -> Limits:

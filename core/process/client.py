@@ -169,7 +169,7 @@ class ProcessBackend(ProcessLocal):
         return found
 
     def clear_cache(self) -> int:
-        """Forget what no open call uses; returns how many tokens."""
+        """Forget what no open call uses, pinned roots included; returns how many tokens."""
         return int(self._request("clear_cache"))
 
     def reset_counters(self) -> None:

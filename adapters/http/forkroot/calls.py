@@ -17,6 +17,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from ....core.api.protocol import BackendInfo, Call, ForkrootError, InvalidCall, Reply
+from ...programs import FEATURE
 from ..requests.bodies import BodyRoute, prepared
 from ..requests.reading import size_of
 from ..server.concurrent_calls import submit_in_thread
@@ -77,7 +78,12 @@ def routes(runtime: Runtime) -> APIRouter:
         # Only an admin may see counters of other clients.
         counters, load = (found.counters, found.load) if sees_all else ({}, {})
         found = replace(
-            found, model=runtime.name, counters=counters, load=load, version=runtime.version
+            found,
+            model=runtime.name,
+            counters=counters,
+            load=load,
+            version=runtime.version,
+            features=found.features | {FEATURE},
         )
         shown: dict[str, Any] = plain(found)
         return shown
