@@ -206,7 +206,8 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "models/training/vision/": ("models/training/*", "core/model/hub/"),
     "models/": (),
     "check_command.py": (
-        *("core/", "core/api/", "core/model/hub/", "adapters/*", "examples/", "__init__.py"),
+        *("core/", *BASE, "core/model/hub/", "adapters/", "adapters/common/"),
+        *("examples/", "__init__.py"),
     ),
     "__main__.py": ("check_command.py", "core/*", "adapters/*", "examples/", "__init__.py"),
 }
