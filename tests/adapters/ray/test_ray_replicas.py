@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,17 +27,21 @@ def answer(call: Call) -> Any:
     return CallFailed("no answer") if text == "fail" else f"an answer to {text}"
 
 
-def scripted(delay: float = 0.0) -> Callable[[], ScriptedBackend]:
-    """What makes the backend of an actor; it goes there as it is, and not by its name."""
-    script = lambda call: answer(call)  # noqa: E731
-    return lambda: ScriptedBackend(script, delay=delay, chunk_len=3)
+def scripted(delay: float = 0.0, pids: Path | None = None) -> Callable[[], ScriptedBackend]:
+    """What makes the backend of an actor; it goes there as it is, and not by its name. pids: where
+    it writes in which process it is."""
+
+    def make() -> ScriptedBackend:
+        if pids is not None:
+            (pids / str(os.getpid())).touch()
+        return ScriptedBackend(answer, delay=delay, chunk_len=3)
+
+    return make
 
 
 @pytest.fixture(scope="module", autouse=True)
 def by_value(cluster: Any) -> None:
     """Workers cannot import this module."""
-    import sys
-
     cluster.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
@@ -46,13 +54,15 @@ def routers(cluster: Any) -> Iterator[Callable[..., Any]]:
 
     made = []
 
-    def make(least: int, most: int, delay: float = 0.0, **settings: Any) -> Any:
+    def make(
+        least: int, most: int, delay: float = 0.0, pids: Path | None = None, **settings: Any
+    ) -> Any:
         bounds = {
             it: settings.pop(it)
             for it in ("busy", "patience_up", "patience_down")
             if it in settings
         }
-        starter = Starter(scripted(delay), Room(SMALL), timeout=300)
+        starter = Starter(scripted(delay, pids), Room(SMALL), timeout=300)
         made.append(RayRouter(starter, Bounds(least, most, **bounds), heartbeat=0.2, **settings))
         return made[-1]
 
@@ -70,11 +80,6 @@ def wait_until(holds: Callable[[], bool], seconds: float = 300) -> None:
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.05)
-
-
-def engine_of(router: Any, name: str) -> Any:
-    """The handle of a replica's actor, to kill it."""
-    return router._fleet.replicas[name].backend._engine._actor
 
 
 def test_calls_through_actors_end_as_they_do_here(routers: Callable[..., Any]) -> None:
@@ -95,17 +100,18 @@ def test_calls_through_actors_end_as_they_do_here(routers: Callable[..., Any]) -
 
 
 @pytest.mark.slow
-def test_the_calls_of_a_killed_actor_are_answered_by_another_which_comes_back(
-    cluster: Any, routers: Callable[..., Any]
+def test_the_calls_of_a_killed_actor_are_answered_by_another_and_it_comes_back(
+    tmp_path: Path, routers: Callable[..., Any]
 ) -> None:
-    router = routers(2, 2, delay=0.2)
+    router = routers(2, 2, delay=2.0, pids=tmp_path)
     replies = [router.submit(call(str(number))) for number in range(60)]
-    cluster.kill(engine_of(router, "0"))
+    killed, _ = (int(path.name) for path in tmp_path.iterdir())
+    os.kill(killed, signal.SIGKILL)
     assert [it.result(300).text for it in replies] == [f"an answer to {it}" for it in range(60)]
     assert router.info().counters["deaths"] >= 1
     assert router.info().counters["resent"] >= 1
     wait_until(lambda: [it.state for it in router.replicas] == ["ready"] * 2)
-    wait_until(lambda: engine_of(router, "0") is not None)
+    wait_until(lambda: len([*tmp_path.iterdir()]) == 3)
     replies = [router.submit(call(f"new {number}")) for number in range(40)]
     assert all(it.result(300).text.startswith("an answer to new") for it in replies)
     assert all(it.sent > 0 for it in router.replicas)
