@@ -12,20 +12,20 @@ import io
 import json
 import os
 import sys
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from . import __version__
+from .adapters.check_rows import Row, info_rows, trial
 from .adapters.common.surrogates import check_text
 from .adapters.connection import (
     check_name,
@@ -51,16 +51,12 @@ from .adapters.usage import (
 from .core.api.config import EngineConfig
 from .core.api.media import with_pictures
 from .core.api.protocol import (
-    Backend,
-    BackendInfo,
-    Call,
     CallFailed,
     ForkrootError,
     InvalidCall,
     InvalidModel,
     Sampling,
 )
-from .core.api.protocol import Text as Words
 from .core.model.hub.folders import is_dummy, is_hub_model, model_folder, model_name, pinned
 from .core.radix.picture import Line, tree_lines, tree_svg
 from .examples.chat import Conversation, answer, talk, visible
@@ -207,18 +203,15 @@ def check(options: argparse.Namespace) -> int:
     return 0 if report["runs"] else 1
 
 
-_Row: TypeAlias = tuple[str, str, Mapping[str, Any]]  # label, text, and values for programs
-
-
-def _checked(options: argparse.Namespace, plugins: Registry) -> Iterator[_Row]:
+def _checked(options: argparse.Namespace, plugins: Registry) -> Iterator[Row]:
     """What is known of a model, row by row. Raises InvalidModel, CallFailed."""
     model, settings = options.model, read_settings(options.set)
     if not is_known(model) and (
         is_url(model) or plugins.may_load(model) or not is_hub_model(model)
     ):
         with closing(load(options)) as backend:
-            yield from _info_rows(backend.info())
-            yield _trial(backend)
+            yield from info_rows(backend.info(), __version__)
+            yield trial(backend)
         return
     with _starting():
         from .core.requirements import facts, find
@@ -227,7 +220,7 @@ def _checked(options: argparse.Namespace, plugins: Registry) -> Iterator[_Row]:
     yield from chain(of_hub, facts(source, config))
     if source.is_whole and not is_dummy(model):  # a dummy would say nothing of a model
         with closing(load(options)) as backend:
-            yield _trial(backend)
+            yield trial(backend)
 
 
 def serve(options: argparse.Namespace) -> int:
@@ -302,36 +295,6 @@ def _starting() -> Iterator[None]:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-def _info_rows(info: BackendInfo) -> Iterator[_Row]:
-    """The rows of a backend whose files are elsewhere, such as a server."""
-    yield "model", info.model, {"served_model": info.model}
-    for label, name in (("context length", "context_len"), ("vocabulary", "vocabulary_size")):
-        if size := getattr(info, name):  # unknown of an API
-            yield label, f"{size:,} tokens", {name: size}
-    features = sorted(info.features)
-    yield "takes", ", ".join(features), {"features": features}
-    if "slots" in info.load:  # reported to admins, or to everybody if there are no keys
-        slots, free = info.load["slots"], info.load["free_slots"]
-        yield "KV cache", f"{slots:,} tokens, {free:,} of them free", {"num_slots": slots}
-        running, waiting = info.load["running"], info.load["waiting"]
-        text = f"running {running}, waiting {waiting}"
-        yield "requests", text, {"running": running, "waiting": waiting}
-    if info.version:
-        report = f"{info.version} (here: {__version__})"
-        yield "forkroot", report, {"version": info.version}
-
-
-def _trial(backend: Backend) -> _Row:
-    """The row of a trial run of a loaded checkpoint."""
-    start = time.perf_counter()
-    is_ours = "tokens" in backend.info().features  # an API ends its answers itself
-    sampling = Sampling(max_tokens=8, temperature=0 if is_ours else 1.0, ignore_eos=is_ours)
-    usage = backend.submit(Call((Words("Hello"),), sampling)).result().usage
-    seconds = time.perf_counter() - start
-    text = f"{usage.completion_tokens} tokens generated in {seconds:.2f} s"
-    return "trial run", text, {"trial_tokens": usage.completion_tokens, "trial_s": seconds}
-
-
 def _painted(line: Line) -> Text:
     heat = "bold red" if line.heat > 0.5 else "yellow" if line.heat > 0.1 else "default"
     return Text.assemble((line.guide, "dim"), (line.text, heat), (f" ({line.notes})", "dim"))
@@ -372,9 +335,8 @@ def _parser() -> argparse.ArgumentParser:
     running.set_defaults(run=run)
     add_run_options(running, model_source)
 
-    serving = commands.add_parser(
-        "serve", help="serve a model over HTTP to OpenAI and SGLang clients"
-    )
+    text = "serve a model over HTTP to OpenAI and SGLang clients"
+    serving = commands.add_parser("serve", help=text)
     serving.set_defaults(run=serve)
     add_serve_options(serving, model)
 
