@@ -42,16 +42,13 @@ class Scheduler:
         chunk_tokens: int,
         features: Features[Sequence] | None = None,
     ) -> None:
-        self._cache = cache
-        self._roots = roots
-        self._queue = queue
+        self._cache, self._roots, self._queue = cache, roots, queue
         self._chunk_tokens = chunk_tokens
         self._new_token_ratio = NewTokenRatio()
         self._rows = list(range(max_running - 1, -1, -1))
         self._prefilling = Prefilling(queue.hold_min)
         self._blocked: dict[str, int] = {}
-        self._is_changed = True
-        self._num_roots = 0
+        self._is_changed, self._num_roots = True, 0
         self._changed: list[tuple[int, int, int]] = []
         self.features: Features[Sequence] = features or Features()
         self.shares = StepShares(queue.tenants, chunk_tokens)
