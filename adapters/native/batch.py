@@ -20,7 +20,7 @@ from ..common.retries import is_passing, pause_before
 from .checkpoint import Checkpoint, header_of
 from .interpreter.context import new_root
 from .language.settings import Settings
-from .run import Run, restored
+from .run import AnyRun, Run, restored
 from .state import ProgramState
 from .summary import usage
 
@@ -56,8 +56,9 @@ class Batch:
     """One run of `body` for each of `items`, which are its keyword arguments.
 
     The first call of each run carries the same hint: what the runs have in common is a root.
-    announce: makes it, for the number of runs. Raises InvalidCall for items, a number of threads or
-    a checkpoint that are not allowed, or if no backend is known.
+    announce: makes it, for the number of runs. new_run: makes each, as `Run` does. Raises
+    InvalidCall for items, a number of threads or a checkpoint that are not allowed, or if no
+    backend is known.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Batch:
         state_type: type[ProgramState],
         survival: Survival = Survival(),
         announce: Callable[[int], ForkHint] = new_root,
+        new_run: Callable[..., AnyRun] = Run,
     ) -> None:
         for item in items:
             if not isinstance(item, Mapping):
@@ -76,6 +78,7 @@ class Batch:
         self._num_threads = _num_threads(num_threads, len(items))
         self._body, self._items, self._settings = body, items, settings
         self._parameters, self._state_type = signature(body), state_type
+        self._new_run = new_run
         self._max_retries = survival.num_retries
         self._worker = ThreadPoolExecutor(1, "forkroot-batch")
         self._error: BaseException | None = None
@@ -138,10 +141,11 @@ class Batch:
         for run in tuple(self._runs.values()):
             run.abort(error)
 
-    def _run(self, index: int, hint: ForkHint | None = None) -> Run:
+    def _run(self, index: int, hint: ForkHint | None = None) -> AnyRun:
         item = self._items[index]
         body = _checked_body(self._body, self._parameters, item, index)
-        return Run(body, self._settings, (), item, self._state_type, self._worker, hint)
+        settings, worker = self._settings, self._worker
+        return self._new_run(body, settings, (), item, self._state_type, worker, hint)
 
     def _state(self, index: int) -> ProgramState:
         """The ended state of an item: the saved one, or that of its last run."""
@@ -164,7 +168,7 @@ class Batch:
         self._save(index, run, num_retries)
         return state
 
-    def _save(self, index: int, run: Run, num_retries: int) -> None:
+    def _save(self, index: int, run: AnyRun, num_retries: int) -> None:
         saved = run.saved(num_retries)
         if self._checkpoint is None or run.failure() is not None:
             return

@@ -31,8 +31,10 @@ from .language.expressions import Expression
 from .language.settings import Settings
 from .movement.rules import Reorderer
 from .moving import move_graph
+from .placing import Placing
 from .primitives import image, video
 from .room import Room
+from .run import AnyRun
 from .runnable import Runnable
 from .state import ProgramState
 
@@ -64,12 +66,22 @@ class CompiledProgram(Runnable):
         self._room = Room(self.plan.graph)
         self._digest = graph.digest()
         super().__init__(Body(self.plan, state_type, self._room), speculate=graph.speculate)
+        self._new_run = Placing(graph, self.plan.passes).new_run
 
     def __repr__(self) -> str:
         return f"<compiled program {self.name} of {len(self.graph.nodes)} nodes>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (self.graph.to_json(), tuple(sorted(self.plan.passes)))
+
+    def new_run(self, settings: Settings, arguments: Mapping[str, Any]) -> AnyRun:
+        """One run that has not begun."""
+        return self._new_run(self.body, settings, (), arguments, self._state_type)
+
+    @property
+    def hint(self) -> ForkHint:
+        """A hint of what all runs begin with, for the first call of each."""
+        return self._root(None)
 
     def move_for_sharing(
         self,

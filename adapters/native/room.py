@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ...core.api.protocol import Backend, Call, ForkrootError, Prompt, Sampling, Text
 from .compiler.explain import Explanation, explained
@@ -25,7 +26,7 @@ class Room:
         self._prefix = estimated(text_of(constant_prefix(graph)))
         self._least = Memory(graph).peak(self._prefix)
         self._uses = Counter(node.name for node in graph.nodes if isinstance(node, Argument))
-        self._capacities: dict[int, tuple[Backend, int | None]] = {}
+        self._capacities = WeakKeyDictionary[Backend, int | None]()
         self._lock = threading.Lock()
 
     def explained(self, plan: Plan, backend: Backend | None) -> Explanation:
@@ -70,9 +71,9 @@ class Room:
     def _capacity(self, backend: Backend) -> int | None:
         """The slots of a backend, which is asked once."""
         with self._lock:
-            if id(backend) not in self._capacities:
-                self._capacities[id(backend)] = backend, _slots(backend)
-            return self._capacities[id(backend)][1]
+            if backend not in self._capacities:
+                self._capacities[backend] = _slots(backend)
+            return self._capacities[backend]
 
 
 def _slots(backend: Backend) -> int | None:

@@ -13,7 +13,7 @@ from ...core.api.protocol import ForkHint, InvalidCall
 from .batch import Batch, Survival
 from .interpreter.context import new_root
 from .language.settings import Settings, split_settings
-from .run import Run, in_thread
+from .run import AnyRun, Run, in_thread
 from .state import ProgramState
 
 _BATCH_KEYWORDS = ("num_threads", "progress_bar", "raise_errors", "checkpoint", "max_retries")
@@ -32,6 +32,7 @@ class Runnable(NonCopyable):
     """
 
     _state_type: type[ProgramState] = ProgramState
+    _new_run: Callable[..., AnyRun] = staticmethod(Run)
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class Runnable(NonCopyable):
         """Run to the end and return the state. Raises what the program raised, or the error of a
         state that was not read. With stream=True as `stream`."""
         settings, arguments = self._split(kwargs)
-        run = Run(self.body, settings, args, arguments, self._state_type)
+        run = self._new_run(self.body, settings, args, arguments, self._state_type)
         return run.start() if settings.stream else run.result()
 
     def stream(self, *args: Any, **kwargs: Any) -> ProgramState:
@@ -58,7 +59,7 @@ class Runnable(NonCopyable):
     async def arun(self, *args: Any, **kwargs: Any) -> ProgramState:
         """As `run`, for asyncio. A cancelled task cancels the run."""
         settings, arguments = self._split(kwargs)
-        run = Run(self.body, settings, args, arguments, self._state_type)
+        run = self._new_run(self.body, settings, args, arguments, self._state_type)
         return run.start() if settings.stream else await in_thread(run.result, run.abort)
 
     def run_batch(
@@ -124,6 +125,7 @@ class Runnable(NonCopyable):
             self._state_type,
             survival or Survival(),
             partial(self._announced, settings),
+            self._new_run,
         )
 
     def _num_threads(

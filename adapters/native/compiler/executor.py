@@ -132,7 +132,7 @@ class Execution:
         """All branches of the fork have their nodes: the first ones let the others go on, one by
         one, as they end."""
         for branch, gate in zip(self._forks[position], self._gates.pop(position, ()), strict=False):
-            branch.interpreter.submit_slot().when_done(lambda _, gate=gate: gate.set(None))
+            branch.interpreter.submit_slot().when_done(gate.set)
 
     def _part(self) -> Interpreter:
         """A state of its own, with the settings of a part."""
@@ -142,7 +142,13 @@ class Execution:
         return Interpreter(context.part(own))
 
     def _text(self, parts: tuple[TextNode, ...]) -> str:
-        return "".join(map(self._part_text, parts))
+        spend, found = self._interpreters[0].context.spend, list[str]()
+        for part in parts:
+            found.append(self._part_text(part))
+            spend(len(found[-1]))
+        text = "".join(found)
+        spend(-len(text))  # it is counted where it is kept
+        return text
 
     def _part_text(self, part: TextNode) -> str:
         if isinstance(part, ConstantText):
@@ -176,9 +182,9 @@ class Execution:
             case Plain(found):
                 return deepcopy(found)
             case Given(name):
-                return self._arguments[name]
+                return self._counted(self._arguments[name])
             case Set(read):
-                return self._value(read)
+                return self._counted(self._value(read))
             case State(stream):
                 return self._surroundings.state(self._interpreters[stream])
             case Composed(parts):
@@ -189,10 +195,16 @@ class Execution:
             case Mapped(pairs):
                 return {key: self._evaluated(item) for key, item in pairs}
 
+    def _counted(self, value: Any) -> Any:
+        self._interpreters[0].context.spend(_size(value))
+        return value
+
     def _inserted(self, part: str | Inserted) -> str:
         if isinstance(part, str):
             return part
-        return as_text(self._evaluated(part.value), part.form, part.spec)
+        found = as_text(self._evaluated(part.value), part.form, part.spec)
+        self._interpreters[0].context.spend(len(found))
+        return found
 
     def _check_backends(self) -> None:
         known = self._interpreters[0].context.settings.backends
@@ -201,6 +213,17 @@ class Execution:
                 f"a name in backends= ({sorted(known)}): a graph connects to nothing by itself"
             )
             raise InvalidCall("backend", name, allowed)
+
+
+def _size(value: Any) -> int:
+    """About as many characters as plain data has, as text."""
+    if isinstance(value, str | bytes):
+        return len(value)
+    if isinstance(value, list | tuple):
+        return 1 + sum(map(_size, value))
+    if isinstance(value, dict):
+        return 1 + sum(_size(key) + _size(item) for key, item in value.items())
+    return 1
 
 
 def as_text(value: Any, form: Form, spec: str = "") -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -18,18 +19,29 @@ _log = logging.getLogger("forkroot.programs")
 _MOST = 100  # priority of a call
 
 
+def free(num_chars: int) -> None:
+    """No limit for the texts of a run."""
+
+
 class Context:
     """One run, or a program that another run has called as a part of it.
 
     worker: runs the steps that replies have set free; shared by the runs of a batch.
     outer: the run that this one is a part of: its streams end with those of that run.
     totals: what all calls of the run used.
+    spend: called with the number of characters of each text that a state of the run gets, before it
+      gets it; what it raises ends the run, or the state.
     """
 
     def __init__(
-        self, settings: Settings, worker: ThreadPoolExecutor, outer: Context | None = None
+        self,
+        settings: Settings,
+        worker: ThreadPoolExecutor,
+        outer: Context | None = None,
+        spend: Callable[[int], object] = free,
     ) -> None:
         self.settings = settings
+        self.spend = spend if outer is None else outer.spend
         self._worker = worker
         self._outer = outer
         self._streams: list[Stream] = []

@@ -32,6 +32,7 @@ class Branch:
     def begin(self, parent: Interpreter) -> None:
         """Take over what the parent has written and set, and run."""
         branch = self.interpreter
+        parent.context.spend(parent.transcript.num_chars())
         self.start = len(parent.transcript)
         branch.transcript.extend(parent.transcript.since(0))
         branch.feeds.append(Feed(parent.transcript.text()))
@@ -135,6 +136,7 @@ def append(parent: Interpreter, branches: Sequence[Branch]) -> None:
     """Append what the branches wrote."""
     for branch in branches:
         start, written = branch.start, branch.interpreter.transcript
+        parent.context.spend(written.num_chars(start))
         parent.transcript.extend(written.since(start))
         parent.feeds.append(Feed(written.text(start)))
 

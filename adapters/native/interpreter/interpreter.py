@@ -90,6 +90,8 @@ class Interpreter:
     def submit(self, expression: Expression) -> None:
         """Run an expression after all that was submitted before."""
         for node in flatten(expression):
+            if isinstance(node, Constant):
+                self.context.spend(len(node.text))
             self.submit_step(
                 lambda node=node: self._run(node),  # type: ignore[misc]
                 variables_of(node),
@@ -100,18 +102,23 @@ class Interpreter:
         """Append `text()`, which is called once all slots have ended; the first error of one of
         them becomes that of the stream."""
 
+        def add() -> bool:
+            found = text()
+            self.context.spend(len(found))
+            return self._run(Constant(found))
+
         def settle() -> None:
             error = next((slot.error for slot in slots if slot.error is not None), None)
             try:
                 if error is None:
-                    self._run(Constant(text()))
+                    add()
             except Exception as failure:
                 error = failure
             self.stream.resume() if error is None else self.stream.fail(error)
 
         def run() -> bool:
             if all(slot.is_done and slot.error is None for slot in slots):
-                return self._run(Constant(text()))
+                return add()
             arrive = countdown(len(slots), settle)
             for slot in slots:
                 slot.when_done(arrive)
@@ -187,7 +194,9 @@ class Interpreter:
                 case ScopeBegin(name):
                     self._scopes[name] = len(self.transcript)
                 case ScopeEnd(name):
-                    self.variables.put(name, self.transcript.text(self._scopes.pop(name)), {})
+                    start = self._scopes.pop(name)
+                    self.context.spend(self.transcript.num_chars(start))
+                    self.variables.put(name, self.transcript.text(start), {})
         self.stream.notify()
         return True
 
@@ -293,6 +302,7 @@ class Interpreter:
         divide = node.split.divide if node.split is not None else lambda text: (text,)
         parts = [divide(output.text) for output in completion.outputs]
         text = parts[0][0]
+        self.context.spend(sum(len(output.text) for output in completion.outputs))
         self.transcript.add_answer(text, first.segments if text == first.text else ())
         for index, name in enumerate(variables_of(node)):
             values = [part[index] for part in parts]

@@ -28,12 +28,14 @@ class Saved:
 
     @classmethod
     def of(cls, interpreter: Interpreter) -> Saved:
-        """That of a state whose program has ended."""
+        """That of a state whose program has ended; after an error, without the variables that were
+        to be set again."""
         variables = interpreter.variables
+        names = [name for name in variables.values if not variables.is_expected(name)]
         return cls(
             interpreter.transcript.since(0),
-            variables.values,
-            variables.meta,
+            {name: variables.values[name] for name in names},
+            {name: variables.meta[name] for name in names},
             interpreter.ret_value,
             interpreter.num_retries,
             interpreter.context.totals.counters,
@@ -62,15 +64,18 @@ class Saved:
             "totals": encoded(dict(self.totals), "totals"),
         }
 
-    def restore(self, interpreter: Interpreter) -> None:
-        """Make of a new state the one that was saved; it takes nothing more, as any ended one."""
+    def restore(self, interpreter: Interpreter, is_over: bool = True) -> None:
+        """Make of a new state the one that was saved; it takes nothing more, as any ended one.
+        is_over: otherwise somebody else ends it. Its text is not read twice where it had some."""
         interpreter.transcript.extend(self.entries)
-        interpreter.variables.values.update(self.values)
-        interpreter.variables.meta.update(self.meta)
-        interpreter.feeds.append(Feed(interpreter.transcript.text()))
+        for name, value in self.values.items():
+            interpreter.variables.settle(name, value, self.meta[name])
+        if not interpreter.feeds:
+            interpreter.feeds.append(Feed(interpreter.transcript.text()))
         interpreter.ret_value, interpreter.num_retries = self.ret_value, self.num_retries
         interpreter.context.totals.count(**self.totals)
-        interpreter.stream.close()
+        if is_over:
+            interpreter.stream.close()
 
 
 def _parts(entry: Entry) -> list[list[Any]]:

@@ -39,7 +39,8 @@ MAX_PATHS = 64
 MAX_NAME = 256
 _NAME = re.compile(r"\w[\w .:/#@+-]*")
 _NAMES = f"a letter, digit or _, then also blanks and .:/#@+-; at most {MAX_NAME} characters"
-_SPEC = re.compile(r"[^{}\x00-\x1f]{0,64}")
+_SPECS = "a format of at most 64 characters, without {} and numbers of more than 4 digits"
+_SPEC = re.compile(r"(?!.*\d{5})[^{}\x00-\x1f]{0,64}")  # no width that fills the memory
 
 
 def check_graph(
@@ -239,7 +240,7 @@ def _check_form(where: str, form: str, spec: str) -> None:
     if form not in FORMS:
         raise InvalidGraph(f"{where}.form", form, " | ".join(FORMS))
     if not _SPEC.fullmatch(spec) or (spec and form != "format"):
-        raise InvalidGraph(f"{where}.spec", spec, "a format of at most 64 characters, without {}")
+        raise InvalidGraph(f"{where}.spec", spec, _SPECS)
 
 
 def is_name(name: str) -> bool:

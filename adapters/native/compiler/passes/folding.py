@@ -29,11 +29,16 @@ def folded(graph: Graph) -> Folded:
     blocks, num_known = [], 0
     for index, block in enumerate(graph.blocks):
         pairs: Pairs = []
+        merged: dict[int, list[str]] = {}
         last: dict[int, int] = {}
         for position in range(block.start, block.end):
             node = _constant(graph.nodes[position], known[index])
             num_known += node is not graph.nodes[position]
-            _put(pairs, last, position, node)
+            _put(pairs, merged, last, position, node)
+        for at, texts in merged.items():
+            found_at, node = pairs[at]
+            assert isinstance(node, ConstantText)
+            pairs[at] = found_at, replace(node, text="".join(texts))
         blocks.append(pairs)
     found = rebuilt(graph, blocks)
     return Folded(found, len(graph.nodes) - len(found.nodes), num_known)
@@ -61,14 +66,17 @@ def _constant(node: Node, known: Mapping[int, str]) -> Node:
     return ConstantText(node.stream, text, node.continues)
 
 
-def _put(pairs: Pairs, last: dict[int, int], position: int, node: Node) -> None:
-    """Append a node; a constant goes to the text before it on its stream. last: the indices of the
-    last nodes of the streams."""
+def _put(
+    pairs: Pairs, merged: dict[int, list[str]], last: dict[int, int], position: int, node: Node
+) -> None:
+    """Append a node; a constant goes to the text before it on its stream. merged: the texts of a
+    constant to which others went, by its index. last: the indices of the last nodes of the
+    streams."""
     before = last.get(node.stream)
     if isinstance(node, ConstantText) and before is not None:
         other = pairs[before][1]
         if isinstance(other, ConstantText):
-            pairs[before] = pairs[before][0], replace(other, text=other.text + node.text)
+            merged.setdefault(before, [other.text]).append(node.text)
             return
         if isinstance(other, TEXTS) and before == len(pairs) - 1:
             node = replace(node, continues=True)
