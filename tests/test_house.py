@@ -204,7 +204,9 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "models/training/": ("models/training/*",),
     "models/training/vision/": ("models/training/*", "core/model/hub/"),
     "models/": (),
-    "check_command.py": ("core/*", "adapters/*", "examples/", "__init__.py"),
+    "check_command.py": (
+        *("core/", "core/api/", "core/model/hub/", "adapters/*", "examples/", "__init__.py"),
+    ),
     "__main__.py": ("check_command.py", "core/*", "adapters/*", "examples/", "__init__.py"),
 }
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 from ..common.fair_share import FairShare
 from .batch import Part
+from .pictures.tower_shares import TowerShares
 from .sequence import Sequence
 from .step_costs import StepCosts, Work
 from .tenants import Tenants
-from .tower_shares import TowerShares
 
 SECONDS_REMEMBERED = 1.0
 AGAIN = 0.5  # of a tenant's own step, by which others may lengthen it
