@@ -57,10 +57,10 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (
         *("core/fsm/", "core/model/", "adapters/http/forkroot/"),
         *("adapters/dspy/hints/", "adapters/guidance/", "adapters/native/compiler/passes/"),
+        "adapters/native/compiler/sharing/",
         "adapters/native/remote/",
     ),
     ("core/model/vision/", "adapters/native/compiler/"),
-    ("adapters/native/compiler/sharing/",),
     ("adapters/native/",),
     ("adapters/native/jobs/", "adapters/http/programs/"),
     (
@@ -147,8 +147,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     ),
     "adapters/native/movement/": BASE,
     "adapters/native/compiler/sharing/": (
-        *(*BASE, "adapters/native/movement/"),
-        *("adapters/native/compiler/", "adapters/native/compiler/graph/"),
+        *(*BASE, "adapters/native/movement/", "adapters/native/compiler/graph/"),
     ),
     "adapters/native/compiler/": (
         *(*BASE, "adapters/native/language/", "adapters/native/interpreter/"),
