@@ -32,6 +32,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("needs a CUDA device")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that may take longest begin, so that no process is alone with one at the end."""
+
+    def longest(item: pytest.Item) -> float:
+        marker = item.get_closest_marker("timeout")
+        seconds: float = marker.args[0] if marker is not None else 0
+        return seconds if seconds > 300 else 0
+
+    items.sort(key=longest, reverse=True)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Modules and collected tests are there to the end: garbage is not looked for among them."""
     gc.collect()

@@ -35,6 +35,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
             "adapters/common/",
             "adapters/langchain/hints/",
             "adapters/http/wire/",
+            "adapters/native/movement/",
         ),
     ),
     (
@@ -49,14 +50,19 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     (
         *("core/fsm/grammar/", "kernels/devices.py", "adapters/native/interpreter/"),
+        "adapters/native/compiler/graph/",
         *("adapters/dspy/patterns/", "adapters/guidance/grammar/"),
         *("adapters/http/openai/", "adapters/http/sglang/"),
     ),
     (
-        *("core/fsm/", "core/model/", "adapters/native/", "adapters/http/forkroot/"),
-        *("adapters/dspy/hints/", "adapters/guidance/"),
+        *("core/fsm/", "core/model/", "adapters/http/forkroot/"),
+        *("adapters/dspy/hints/", "adapters/guidance/", "adapters/native/compiler/passes/"),
+        "adapters/native/remote/",
     ),
-    ("core/model/vision/",),
+    ("core/model/vision/", "adapters/native/compiler/"),
+    ("adapters/native/compiler/sharing/",),
+    ("adapters/native/",),
+    ("adapters/native/jobs/", "adapters/http/programs/"),
     (
         *("core/engine/", "core/process/"),
         *("core/model/arch/", "core/model/transformers/", "core/model/sampling/"),
@@ -64,6 +70,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     ("core/model/runner/", "core/model/checkpoint/", "examples/", "adapters/ray/"),
     ("core/", "models/training/world/"),
+    ("check_command.py",),
     ("models/training/tasks/", "models/training/scenes/", "__main__.py"),
     ("models/training/",),
     ("models/", "models/training/vision/"),
@@ -133,6 +140,24 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/api/": (*BASE, "adapters/", "adapters/common/"),
     "adapters/native/language/": (*BASE, "adapters/", "adapters/common/"),
     "adapters/native/interpreter/": (*BASE, "adapters/native/language/"),
+    "adapters/native/compiler/graph/": (*BASE, "adapters/native/language/"),
+    "adapters/native/compiler/passes/": (
+        *(*BASE, "adapters/native/language/"),
+        "adapters/native/compiler/graph/",
+    ),
+    "adapters/native/movement/": BASE,
+    "adapters/native/compiler/sharing/": (
+        *(*BASE, "adapters/native/movement/"),
+        *("adapters/native/compiler/", "adapters/native/compiler/graph/"),
+    ),
+    "adapters/native/compiler/": (
+        *(*BASE, "adapters/native/language/", "adapters/native/interpreter/"),
+        "adapters/native/compiler/*",
+    ),
+    "adapters/native/remote/": (
+        *(*BASE, "adapters/", "adapters/native/language/", "adapters/native/interpreter/"),
+    ),
+    "adapters/native/jobs/": (*BASE, "adapters/", "adapters/common/", "adapters/native/*"),
     "adapters/native/": (
         *(*BASE, "core/media/", "adapters/", "adapters/common/"),
         "adapters/native/*",
@@ -140,9 +165,15 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/sglang/": (*BASE, "adapters/", "adapters/native/*"),
     "adapters/dspy/patterns/": ("core/api/", *SCHEMAS),
     "adapters/dspy/hints/": (*BASE, "adapters/hints/", "adapters/dspy/patterns/"),
-    "adapters/dspy/": (*BASE, "adapters/", "adapters/common/", "adapters/dspy/*"),
+    "adapters/dspy/": (*BASE, "core/media/", "adapters/", "adapters/common/", "adapters/dspy/*"),
     "adapters/langchain/hints/": ("core/api/",),
-    "adapters/langchain/": (*BASE, "adapters/", "adapters/common/", "adapters/langchain/*"),
+    "adapters/langchain/": (
+        *BASE,
+        "core/media/",
+        "adapters/",
+        "adapters/common/",
+        "adapters/langchain/*",
+    ),
     "adapters/guidance/grammar/": ("core/api/", *SCHEMAS),
     "adapters/guidance/": (*BASE, "adapters/", "adapters/common/", "adapters/guidance/*"),
     "adapters/http/wire/": BASE,
@@ -150,7 +181,13 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/http/requests/": (*ROUTES, "core/common/", "core/media/"),
     "adapters/http/openai/": (*ROUTES, "adapters/http/requests/"),
     "adapters/http/sglang/": (*ROUTES, "adapters/http/requests/"),
-    "adapters/http/forkroot/": (*ROUTES, "adapters/http/requests/", "adapters/http/openai/"),
+    "adapters/http/forkroot/": (
+        *(*ROUTES, "adapters/", "adapters/http/requests/", "adapters/http/openai/"),
+    ),
+    "adapters/http/programs/": (
+        *(*ROUTES, "core/common/", "adapters/", "adapters/http/requests/"),
+        *("adapters/http/forkroot/", "adapters/native/*"),
+    ),
     "adapters/http/bench/": ("core/api/", "adapters/"),
     "adapters/http/": (*BASE, "adapters/", "adapters/common/", "adapters/http/*"),
     "adapters/ray/": (
@@ -168,7 +205,11 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "models/training/": ("models/training/*",),
     "models/training/vision/": ("models/training/*", "core/model/hub/"),
     "models/": (),
-    "__main__.py": ("core/*", "adapters/*", "examples/", "__init__.py"),
+    "check_command.py": (
+        *("core/", *BASE, "core/model/hub/", "adapters/", "adapters/common/"),
+        *("examples/", "__init__.py"),
+    ),
+    "__main__.py": ("check_command.py", "core/*", "adapters/*", "examples/", "__init__.py"),
 }
 
 # The ways up: `forkroot.connect` fetches the composition root, or a client, when called, and a hub

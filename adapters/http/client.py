@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,7 @@ from ...core.api.protocol import (
     BackendClosed,
     BackendInfo,
     Call,
+    ForkrootError,
     InvalidCall,
     JsonSchema,
     Reply,
@@ -30,7 +31,9 @@ from ...core.api.protocol import (
 )
 from ...core.api.reply import Mailbox
 from ...core.common.exits import close_at_exit
+from ..programs import FEATURE, ProgramReceiver, ProgramRequest
 from .client_exchange import Exchange, no_server, refused, shown, unreachable
+from .client_programs import ProgramExchange, SentPrograms
 from .wire.callwire import EVICTIONS_PATH, INFO_PATH, PREFIXES_PATH, SILENCE, plain, value_of
 
 _CALLS_AT_ONCE = 8  # of one pool of connections
@@ -69,6 +72,9 @@ class RemoteBackend(Closing):
         self._timeout = httpx.Timeout(silence, connect=connect_timeout, pool=None)
         self._pools = Pools(self._url, self._headers, self._timeout)
         self._exchanges: dict[Reply, Exchange] = {}
+        self._programs = SentPrograms()
+        self._runs = set[ProgramExchange]()
+        self._takes_programs: bool | None = None
         self._logged = set[str]()
         self._gate = threading.Lock()
         self._is_closed = False
@@ -112,6 +118,7 @@ class RemoteBackend(Closing):
         """What the server runs, and its counters where this client may see them. Raises
         BackendClosed if no forkroot server answers, and the errors of the server."""
         found: BackendInfo = self._get(INFO_PATH)
+        self._takes_programs = FEATURE in found.features
         return replace(found, features=frozenset(found.features))
 
     def evictions(self, after: int = -1) -> EvictionReport:
@@ -168,6 +175,44 @@ class RemoteBackend(Closing):
             base_url=self._url, headers=self._headers, timeout=self._timeout, verify=verify
         )
 
+    def takes_programs(self) -> bool:
+        """As `ProgramHost.takes_programs`."""
+        if self._takes_programs is None:
+            self.info()
+        return bool(self._takes_programs)
+
+    def run_program(
+        self, request: ProgramRequest, receiver: ProgramReceiver
+    ) -> Callable[[], object]:
+        """As `ProgramHost.run_program`."""
+        runs: list[ProgramExchange] = []  # the one, once it has begun; filled in the loop
+
+        def begin() -> None:
+            pool = self._pools.taken()
+            run = ProgramExchange(pool.http, request, receiver, self._programs)
+            runs.append(run)
+            self._runs.add(run)
+
+            def end(_: object) -> None:
+                pool.num_open -= 1
+                self._runs.discard(run)
+
+            run.task.add_done_callback(end)
+
+        try:
+            self._owner.check()
+        except ForkrootError as error:
+            receiver.fail(error, {})
+            return lambda: None
+        if not self._post(begin):
+            receiver.fail(BackendClosed.before(), {})
+
+        def cancel() -> None:
+            for run in runs:
+                run.cancel()
+
+        return lambda: self._post(cancel)
+
     def close(self) -> None:
         """Stop; open calls end in BackendClosed here, and are cancelled there. Nothing in a fork of
         this process."""
@@ -184,6 +229,15 @@ class RemoteBackend(Closing):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _remote, (type(self), *self._given)
+
+    def _post(self, action: Callable[[], object]) -> bool:
+        """Call `action` soon in the loop's thread; False: it has ended."""
+        if not self._owner.is_here:
+            return False
+        with self._gate:
+            if not self._is_closed:
+                self._loop.call_soon_threadsafe(action)
+            return not self._is_closed
 
     # --- in the loop's thread ------------------------------------------------------------------
 
@@ -203,7 +257,7 @@ class RemoteBackend(Closing):
 
     async def _shut(self) -> None:
         try:
-            tasks = [exchange.task for exchange in self._exchanges.values()]
+            tasks = [it.task for it in self._exchanges.values()] + [it.task for it in self._runs]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,8 +37,11 @@ def add_serve_options(parser: argparse.ArgumentParser, models: str) -> None:
     _add_policy(parser)
 
 
-def add_route_options(parser: argparse.ArgumentParser) -> None:
-    """Add those of `route` to its parser."""
+def add_route_options(
+    parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]
+) -> None:
+    """Add those of `route`, and the function that it runs, to its parser."""
+    parser.set_defaults(run=run)
     text = "the URL of a server of the model (repeat it for each)"
     parser.add_argument(
         "--replica", action="append", default=[], metavar="URL", required=True, help=text

@@ -9,34 +9,30 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
-from ....core.api.evictions import Eviction, Prefix
 from ....core.api.protocol import BackendInfo, Call, ForkrootError, InvalidCall, Reply
+from ...programs import FEATURE
 from ..requests.bodies import BodyRoute, prepared
 from ..requests.reading import size_of
 from ..server.concurrent_calls import submit_in_thread
 from ..server.errors import Fault, Refused, error_body, fault_of, message_of
-from ..server.keys import within
 from ..server.runtime import Limits, Runtime
 from ..server.sse import Arrival, Event, EventStream, Final, Last, arrivals, encode, events_of
 from ..wire.callwire import (
-    EVICTIONS_PATH,
     INFO_PATH,
     PATH,
-    PREFIXES_PATH,
     SILENCE,
     call_of,
     plain,
     plain_error,
 )
 
-T = TypeVar("T", Eviction, Prefix)
 COMMENT = b": at work\n\n"
 
 
@@ -82,50 +78,17 @@ def routes(runtime: Runtime) -> APIRouter:
         # Only an admin may see counters of other clients.
         counters, load = (found.counters, found.load) if sees_all else ({}, {})
         found = replace(
-            found, model=runtime.name, counters=counters, load=load, version=runtime.version
+            found,
+            model=runtime.name,
+            counters=counters,
+            load=load,
+            version=runtime.version,
+            features=found.features | {FEATURE},
         )
         shown: dict[str, Any] = plain(found)
         return shown
 
-    @router.get(EVICTIONS_PATH)
-    async def evictions(request: Request, after: int = -1) -> dict[str, Any]:
-        report = await asyncio.to_thread(_reader(runtime.backend, request, "evictions"), after)
-        space = request.state.request_context.client.namespace
-        shown: dict[str, Any] = plain(replace(report, evictions=_own(report.evictions, space)))
-        return shown
-
-    @router.get(PREFIXES_PATH)
-    async def cached(request: Request) -> dict[str, Any]:
-        report = await asyncio.to_thread(_reader(runtime.backend, request, "prefixes"))
-        space = request.state.request_context.client.namespace
-        shown: dict[str, Any] = plain(replace(report, prefixes=_own(report.prefixes, space)))
-        return shown
-
     return router
-
-
-def _reader(backend: Any, request: Request, name: str) -> Callable[..., Any]:
-    """What reads a report of the backend, for routers, which are admins."""
-    if not request.state.request_context.client.is_admin:
-        message = "this route needs an admin key, sent as 'Authorization: Bearer KEY'"
-        raise Refused(message, Fault(403, "permission_error", "admin_key_required"))
-    found: Callable[..., Any] | None = getattr(getattr(backend, "backend", backend), name, None)
-    if found is None:
-        message = "the backend of this server does not report what it caches"
-        raise Refused(message, Fault(404, "invalid_request_error", "no_reports"))
-    return found
-
-
-def _own(entries: Sequence[T], space: str) -> tuple[T, ...]:
-    """Those of a client's own part of the cache, by the names that the client gives."""
-    if not space:
-        return tuple(entries)
-    start = within(space, "")
-    return tuple(
-        replace(it, namespace=it.namespace[len(start) :])
-        for it in entries
-        if it.namespace.startswith(start)
-    )
 
 
 def owner_of(request: Request) -> str:

@@ -19,11 +19,13 @@ from typing import Any
 from ....core.api import protocol
 from ....core.api.codec import ERRORS, FIELDS, error_parts
 from ....core.api.evictions import Eviction, EvictionReport, Prefix, PrefixReport
-from ....core.api.protocol import Call, ForkHint, ForkrootError, InvalidCall, Shown
+from ....core.api.protocol import Call, EngineDied, ForkHint, ForkrootError, InvalidCall, Shown
 from .hints import hint_body, hint_of
 
 PATH, INFO_PATH = "/v1/forkroot/calls", "/v1/forkroot/info"
 EVICTIONS_PATH, PREFIXES_PATH = "/v1/forkroot/evictions", "/v1/forkroot/cached"
+PROGRAMS_PATH = "/v1/forkroot/programs"
+UNKNOWN_PROGRAM = "program_not_found"  # the code of a digest that the server does not know
 RESTARTS = "another is being started: try again soon"  # in the message of a dead engine
 SILENCE = 10.0  # seconds after which a server reports that it works on a call
 _REQUEST_TYPES = ("Call", "Chat", "Message", "Text", "Tokens", "Image", "Video", "Sampling")
@@ -96,8 +98,11 @@ def plain_error(error: ForkrootError) -> dict[str, Any]:
 def error_of(data: Mapping[str, Any]) -> ForkrootError:
     """The error in this JSON data."""
     kind = ERRORS.get(str(data.get("kind")), ForkrootError)
+    message = str(data.get("message"))
+    if issubclass(kind, EngineDied):
+        return kind(message, is_replaced=RESTARTS in message)
     if not issubclass(kind, InvalidCall):
-        return kind(str(data.get("message")))
+        return kind(message)
     value = value_of(data.get("value"))
     if data.get("is_shown"):
         value = Shown(value)

@@ -27,7 +27,8 @@ def commit(cache: RadixCache, letters: str, namespace: str = "") -> None:
 
 
 def key(letters: str) -> bytes:
-    return digests(np.repeat(np.frombuffer(letters.encode(), np.uint8), PER_CHUNK).astype(np.int32))
+    ids = np.repeat(np.frombuffer(letters.encode(), np.uint8), PER_CHUNK)
+    return digests(ids.astype(np.int32).tobytes())
 
 
 @settings(max_examples=60, deadline=None)
