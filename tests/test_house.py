@@ -191,7 +191,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/http/": (*BASE, "adapters/", "adapters/common/", "adapters/http/*"),
     "adapters/ray/": (
         *(*BASE, "core/model/hub/", "core/process/", "adapters/", "adapters/common/"),
-        *("adapters/router/", "adapters/native/*", "adapters/http/*"),
+        *("adapters/router/", "adapters/native/*", "adapters/http/*", "__init__.py"),
     ),
     "__init__.py": (*BASE, "adapters/", "adapters/native/", "adapters/sglang/"),
     "examples/": (
