@@ -16,6 +16,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .adapters.connection import connect
     from .adapters.native import (
+        CompiledProgram,
+        Graph,
+        InvalidGraph,
+        NotTraceable,
         Program,
         ProgramState,
         UnsetVariable,
@@ -26,10 +30,12 @@ if TYPE_CHECKING:
         gen_string,
         get_default_backend,
         image,
+        load,
         role,
         select,
         set_default_backend,
         system,
+        usage,
         user,
         video,
     )
@@ -69,16 +75,20 @@ __all__ = [
     "CallTooLarge",
     "Chat",
     "Choices",
+    "CompiledProgram",
     "Completion",
     "DeadlineExceeded",
     "ForkHint",
     "ForkrootError",
     "Grammar",
+    "Graph",
     "InvalidCall",
+    "InvalidGraph",
     "InvalidModel",
     "JsonSchema",
     "Message",
     "NotPicklable",
+    "NotTraceable",
     "Overloaded",
     "Program",
     "ProgramState",
@@ -96,18 +106,21 @@ __all__ = [
     "gen_string",
     "get_default_backend",
     "image",
+    "load",
     "role",
     "select",
     "set_default_backend",
     "system",
+    "usage",
     "user",
     "video",
 ]
 
 _NATIVE = (  # of the names above; most others are of the protocol
+    *("CompiledProgram", "Graph", "InvalidGraph", "NotTraceable", "load"),
     *("Program", "ProgramState", "UnsetVariable", "assistant", "function", "gen", "gen_int"),
     *("gen_string", "get_default_backend", "image", "role", "select", "set_default_backend"),
-    *("system", "user", "video"),
+    *("system", "usage", "user", "video"),
 )
 _MODULE_OF = {
     **dict.fromkeys(__all__, "core.api.protocol"),

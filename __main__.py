@@ -1,27 +1,23 @@
-"""The command line: `forkroot demo`, `chat`, `serve`, `bench`, `check`, `plugins`, `completion`.
+"""The command line: `forkroot demo`, `chat`, `run`, `serve`, `route`, `drain`, `bench` and others.
 
-Each command is one function. Exit codes: 0; 1 if the answer is no (a model that cannot be run);
-2 for a usage error or a failure; 130 after Ctrl-C.
+Each command is one function. Exit codes: 0; 1 if the answer is no (a model that cannot be run, an
+item that failed); 2 for a usage error or a failure; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
-import json
 import os
 import sys
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from . import __version__
@@ -36,7 +32,15 @@ from .adapters.connection import (
     located,
 )
 from .adapters.http.bench.options import add_bench_options
-from .adapters.http.options import access_settings, add_serve_options, server_limits
+from .adapters.http.options import (
+    access_settings,
+    add_drain_options,
+    add_route_options,
+    add_serve_options,
+    replica_key,
+    server_limits,
+)
+from .adapters.native.jobs.options import add_run_options
 from .adapters.plugin_table import add_plugins_options
 from .adapters.usage import (
     Parser,
@@ -46,25 +50,18 @@ from .adapters.usage import (
     read_settings,
     settle_model,
 )
+from .check_command import check
 from .core.api.config import EngineConfig
 from .core.api.media import with_pictures
 from .core.api.protocol import (
-    Backend,
-    BackendInfo,
-    Call,
-    CallFailed,
     ForkrootError,
     InvalidCall,
     InvalidModel,
     Sampling,
 )
-from .core.api.protocol import Text as Words
-from .core.model.hub.folders import is_dummy, is_hub_model, model_folder, model_name, pinned
+from .core.model.hub.folders import model_folder, model_name
 from .core.radix.picture import Line, tree_lines, tree_svg
 from .examples.chat import Conversation, answer, talk, visible
-
-if TYPE_CHECKING:
-    from .adapters.registry import Registry
 
 SHELLS = ("bash", "zsh", "tcsh")
 _LINE = 96  # characters of a line
@@ -168,57 +165,11 @@ def chat(options: argparse.Namespace) -> int:
     return 0 if is_well or sys.stdin.isatty() else 2
 
 
-def check(options: argparse.Namespace) -> int:
-    """Print what a model is and needs, and whether it runs here; 1 if it does not. No weights of
-    a hub model are downloaded."""
-    from .adapters.registry import registry
+def run(options: argparse.Namespace) -> int:
+    """Run a compiled program for many items; 1 if one has failed."""
+    from .adapters.native.jobs.command import run_job
 
-    out, report = Console(highlight=False), dict[str, Any](model=options.model)
-    table = Table.grid(padding=(0, 3))
-    table.add_column(style="cyan", no_wrap=True)
-    try:
-        for label, text, values in _checked(options, registry()):
-            table.add_row(label, text)
-            report |= values
-    except (InvalidModel, CallFailed) as error:
-        report |= {"runs": False, "reason": str(error)}
-        reason = "A call failed: " if isinstance(error, CallFailed) else ""
-        reason += visible(str(error))
-        verdict = Text.assemble(("It cannot be run. ", "bold red"), reason)
-    else:
-        report |= {"runs": True, "reason": None}
-        verdict = Text("It answers." if is_url(options.model) else "It can be run.", "bold green")
-        if report.get("download_bytes"):
-            verdict += Text(f" To get it and ask it: forkroot chat {options.model} 'Who are you?'")
-    if options.json:
-        print(json.dumps(report, indent=2))
-    else:
-        out.print(table)
-        out.print(verdict, soft_wrap=True)
-    return 0 if report["runs"] else 1
-
-
-_Row: TypeAlias = tuple[str, str, Mapping[str, Any]]  # label, text, and values for programs
-
-
-def _checked(options: argparse.Namespace, plugins: Registry) -> Iterator[_Row]:
-    """What is known of a model, row by row. Raises InvalidModel, CallFailed."""
-    model, settings = options.model, read_settings(options.set)
-    if not is_known(model) and (
-        is_url(model) or plugins.may_load(model) or not is_hub_model(model)
-    ):
-        with closing(load(options)) as backend:
-            yield from _info_rows(backend.info())
-            yield _trial(backend)
-        return
-    with _starting():
-        from .core.requirements import facts, find
-    source, of_hub = find(str(pinned(model, settings.pop("revision", None))))
-    config = EngineConfig.from_settings(plugins.resolved(settings))
-    yield from chain(of_hub, facts(source, config))
-    if source.is_whole and not is_dummy(model):  # a dummy would say nothing of a model
-        with closing(load(options)) as backend:
-            yield _trial(backend)
+    return run_job(options, partial(load, options))
 
 
 def serve(options: argparse.Namespace) -> int:
@@ -246,13 +197,56 @@ def serve(options: argparse.Namespace) -> int:
     names = tuple(options.served_name or [own_name])
     if is_restarted and folder is None:
         raise InvalidCall("on_engine_death", "restart", "exit, for a model that a plugin loads")
-    start = partial(load, options, process=not options.in_process, restart=is_restarted)
+    if options.replicas > 1 and (options.in_process or folder is None):
+        allowed = "1, with --in-process and for a model that a plugin loads"
+        raise InvalidCall("replicas", options.replicas, allowed)
+    how = {"process": not options.in_process, "restart": is_restarted}
+    if options.replicas > 1:
+        how |= {"replicas": options.replicas, "policy": options.policy}
+    start = partial(load, options, **how)
     with obeyed_once(), audited(options.audit_log), closing(start()) as backend:
         if not hasattr(backend, "tokenizer"):
             raise InvalidModel(f"the plugin that loads {options.model!r} gives no `tokenizer`")
         limits = server_limits(options)
         runtime = Runtime(backend, backend.tokenizer, names, limits, version=__version__)
         return serve_http(runtime, settings, options.host, options.port)
+
+
+def route(options: argparse.Namespace) -> int:
+    """Serve the model of running servers over one address until SIGTERM or Ctrl-C; 1 if all of them
+    have ended for good."""
+    from .adapters.http.serve import check_address, obeyed_once
+    from .adapters.http.serve import serve as serve_http
+    from .adapters.http.server.audit import audited
+    from .adapters.http.server.runtime import Runtime
+    from .adapters.http.server.settings import tokenizer_info
+    from .adapters.router.joining import over_servers
+    from .core.process.client import read_tokenizer
+
+    settings = access_settings(options)
+    check_address(options.host, options.port)
+    for url in options.replica:
+        if not is_url(url):
+            raise InvalidCall("replica", url, "the URL of a server, as http://127.0.0.1:30001")
+    key = replica_key(options)
+    keys: dict[str, Any] = {} if key is None else {"api_key": key}
+    start = partial(over_servers, options.replica, options.policy, **keys)
+    with obeyed_once(), audited(options.audit_log), closing(start()) as backend:
+        info = backend.info()
+        folder = model_folder(options.tokenizer or info.model)
+        texts = read_tokenizer(folder, EngineConfig(), info.vocabulary_size)
+        backend.tokenizer = texts
+        settings = replace(settings, tokenizer_info=tokenizer_info(folder))
+        names = tuple(options.served_name or [info.model])
+        runtime = Runtime(backend, texts, names, server_limits(options), version=__version__)
+        return serve_http(runtime, settings, options.host, options.port)
+
+
+def drain(options: argparse.Namespace) -> int:
+    """Let a server take no new requests; 1 if some are open at the end of the wait."""
+    from .adapters.http.drain import run
+
+    return run(options)
 
 
 def completion(shell: str, parser: argparse.ArgumentParser) -> int:
@@ -293,36 +287,6 @@ def _starting() -> Iterator[None]:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-def _info_rows(info: BackendInfo) -> Iterator[_Row]:
-    """The rows of a backend whose files are elsewhere, such as a server."""
-    yield "model", info.model, {"served_model": info.model}
-    for label, name in (("context length", "context_len"), ("vocabulary", "vocabulary_size")):
-        if size := getattr(info, name):  # unknown of an API
-            yield label, f"{size:,} tokens", {name: size}
-    features = sorted(info.features)
-    yield "takes", ", ".join(features), {"features": features}
-    if "slots" in info.load:  # reported to admins, or to everybody if there are no keys
-        slots, free = info.load["slots"], info.load["free_slots"]
-        yield "KV cache", f"{slots:,} tokens, {free:,} of them free", {"num_slots": slots}
-        running, waiting = info.load["running"], info.load["waiting"]
-        text = f"running {running}, waiting {waiting}"
-        yield "requests", text, {"running": running, "waiting": waiting}
-    if info.version:
-        report = f"{info.version} (here: {__version__})"
-        yield "forkroot", report, {"version": info.version}
-
-
-def _trial(backend: Backend) -> _Row:
-    """The row of a trial run of a loaded checkpoint."""
-    start = time.perf_counter()
-    is_ours = "tokens" in backend.info().features  # an API ends its answers itself
-    sampling = Sampling(max_tokens=8, temperature=0 if is_ours else 1.0, ignore_eos=is_ours)
-    usage = backend.submit(Call((Words("Hello"),), sampling)).result().usage
-    seconds = time.perf_counter() - start
-    text = f"{usage.completion_tokens} tokens generated in {seconds:.2f} s"
-    return "trial run", text, {"trial_tokens": usage.completion_tokens, "trial_s": seconds}
-
-
 def _painted(line: Line) -> Text:
     heat = "bold red" if line.heat > 0.5 else "yellow" if line.heat > 0.1 else "default"
     return Text.assemble((line.guide, "dim"), (line.text, heat), (f" ({line.notes})", "dim"))
@@ -348,7 +312,49 @@ def _parser() -> argparse.ArgumentParser:
     tour.add_argument("--image", action="store_true", help=text)
     tour.add_argument("--svg", type=_new_file, metavar="FILE", help="draw the radix tree in FILE")
 
-    talking = commands.add_parser("chat", help="talk to a model")
+    talking = _chat_parser(commands, model_source)
+
+    running = commands.add_parser("run", help="run a compiled program for many items")
+    running.set_defaults(run=run)
+    add_run_options(running, model_source)
+
+    serving = commands.add_parser(
+        "serve", help="serve a model over HTTP to OpenAI and SGLang clients"
+    )
+    serving.set_defaults(run=serve)
+    add_serve_options(serving, model)
+
+    text = "serve the model of several servers at one address"
+    add_route_options(commands.add_parser("route", help=text), route)
+
+    draining = commands.add_parser("drain", help="let a server take no new requests")
+    draining.set_defaults(run=drain)
+    add_drain_options(draining)
+
+    benching = commands.add_parser("bench", help="measure an OpenAI-compatible server under load")
+    add_bench_options(benching, _new_file)
+
+    add_plugins_options(commands.add_parser("plugins", help="list the plugins that are installed"))
+
+    checking = commands.add_parser("check", help="check that a model runs here, and what it needs")
+    checking.set_defaults(run=lambda options: check(options, load, _starting))
+    checking.add_argument("model", nargs="?", help=f"{model_source}; default: tiny")
+    checking.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+    completing = commands.add_parser("completion", help="print the shell completion script")
+    completing.set_defaults(run=lambda options: completion(options.shell, parser))
+    completing.add_argument("shell", choices=SHELLS, help="the shell that will source the script")
+
+    for command in (tour, talking, running, serving, checking):
+        text = "random weights in a published shape, such as llama-2-7b, for benchmarks"
+        command.add_argument("--dummy", metavar="SHAPE", help=text)
+        text = "an engine setting, such as chunk_tokens=256 (may be repeated; see docs/settings.md)"
+        command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=text)
+    return parser
+
+
+def _chat_parser(commands: Any, model_source: str) -> argparse.ArgumentParser:
+    talking: argparse.ArgumentParser = commands.add_parser("chat", help="talk to a model")
     talking.set_defaults(run=chat)
     talking.add_argument("model", nargs="?", help=f"{model_source}; default: tiny")
     text = "the message to answer; without it, each line that you type is answered"
@@ -358,33 +364,7 @@ def _parser() -> argparse.ArgumentParser:
     talking.add_argument("--temperature", type=heat, default=0.0, metavar="T", help=text)
     text, count = "the maximum tokens of an answer (default 512)", number(int, 1)
     talking.add_argument("--max-tokens", type=count, default=512, metavar="N", help=text)
-
-    serving = commands.add_parser(
-        "serve", help="serve a model over HTTP to OpenAI and SGLang clients"
-    )
-    serving.set_defaults(run=serve)
-    add_serve_options(serving, model)
-
-    benching = commands.add_parser("bench", help="measure an OpenAI-compatible server under load")
-    add_bench_options(benching, _new_file)
-
-    add_plugins_options(commands.add_parser("plugins", help="list the plugins that are installed"))
-
-    checking = commands.add_parser("check", help="check that a model runs here, and what it needs")
-    checking.set_defaults(run=check)
-    checking.add_argument("model", nargs="?", help=f"{model_source}; default: tiny")
-    checking.add_argument("--json", action="store_true", help="print JSON instead of a table")
-
-    completing = commands.add_parser("completion", help="print the shell completion script")
-    completing.set_defaults(run=lambda options: completion(options.shell, parser))
-    completing.add_argument("shell", choices=SHELLS, help="the shell that will source the script")
-
-    for command in (tour, talking, serving, checking):
-        text = "random weights in a published shape, such as llama-2-7b, for benchmarks"
-        command.add_argument("--dummy", metavar="SHAPE", help=text)
-        text = "an engine setting, such as chunk_tokens=256 (may be repeated; see docs/settings.md)"
-        command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=text)
-    return parser
+    return talking
 
 
 def _new_file(name: str) -> Path:

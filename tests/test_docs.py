@@ -42,6 +42,8 @@ URL = "http://127.0.0.1:30000"
 FRAMEWORKS = ("dspy", "guidance", "langchain_core", "openai")
 NOT_RUN = {  # by their first lines
     "import sglang": "README.md: it needs SGLang, as tests/adapters/http/sglang does",
+    "# on a cluster of Ray": "docs/replicas.md: it needs a cluster, as tests/adapters/ray does",
+    "# a job on a cluster of Ray": "docs/replicas.md: it needs a cluster, too",
 }
 MARK = "\x1e"
 PACKAGES = ("forkroot.core.local", *FRAMEWORKS)
@@ -57,7 +59,7 @@ for line in sys.stdin:
     pid = os.fork()
     if not pid:
         break
-    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), files[0], flush=True)
 else:
     sys.exit()
 for number, file in enumerate((os.devnull, *files)):
@@ -142,7 +144,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             folder = tmp_path_factory.mktemp("page")
             files = folder / "out", folder / "errors"
             print(json.dumps([given, *map(str, files)]), file=questions, flush=True)
-            status = int(answers.readline())
+            found = (line.rstrip().partition(" ") for line in answers)  # or of one given up
+            status = next(int(status) for status, _, file in found if file == str(files[0]))
             return Ran(status, *(file.read_text("utf-8") for file in files))
 
         yield run

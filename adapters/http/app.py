@@ -19,8 +19,9 @@ from starlette.routing import BaseRoute, Match, Route
 
 from ...core.common.suggestions import did_you_mean
 from ..registry import registry
-from .forkroot import calls, operation, page, prefixes
+from .forkroot import calls, operation, page, prefixes, reports
 from .openai import chat, completions, models, responses
+from .programs import routes as programs
 from .requests.bodies import REPORTED_ERRORS, FastPath, is_reader
 from .requests.unknown import HEADER
 from .requests.validation_errors import validation_error
@@ -60,8 +61,10 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
     routers = [module.routes(served) for module in modules]
     routers += [
         models.routes(served, settings),
+        programs.routes(served, requests),
         operation.routes(served, requests, metrics),
         page.routes(runtime),
+        reports.routes(runtime),
     ]
     for router in routers:
         app.include_router(router)

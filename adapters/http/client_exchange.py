@@ -30,7 +30,7 @@ from ...core.api.protocol import (
 from ...core.api.reply import Mailbox
 from .wire.callwire import PATH, RESTARTS, error_of, value_of
 
-_STALE = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
+STALE = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
 
 
 class Exchange:
@@ -84,7 +84,7 @@ class Exchange:
         is found out by using it: then once more, on a new one."""
         try:
             await self._send_once()
-        except _STALE:
+        except STALE:
             if self._has_started:
                 raise
             await self._send_once()

@@ -5,8 +5,14 @@ May import `core.api`, `core.common`, `core.media` and `adapters`.
 Never knows who answers, nor a framework.
 """
 
+from .compiled import CompiledProgram, load
+from .compiler.errors import NotTraceable
+from .compiler.graph.errors import InvalidGraph
+from .compiler.graph.graph import Graph
 from .interpreter.variables import UnsetVariable
 from .language.settings import get_default_backend, set_default_backend
+from .movement.asking import Asked
+from .movement.rules import Rules
 from .primitives import (
     assistant,
     gen,
@@ -21,11 +27,19 @@ from .primitives import (
 )
 from .program import Program, function
 from .state import ForkGroup, ProgramState
+from .summary import BatchSummary, usage
 
 __all__ = [
+    "Asked",
+    "BatchSummary",
+    "CompiledProgram",
     "ForkGroup",
+    "Graph",
+    "InvalidGraph",
+    "NotTraceable",
     "Program",
     "ProgramState",
+    "Rules",
     "UnsetVariable",
     "assistant",
     "function",
@@ -34,10 +48,12 @@ __all__ = [
     "gen_string",
     "get_default_backend",
     "image",
+    "load",
     "role",
     "select",
     "set_default_backend",
     "system",
+    "usage",
     "user",
     "video",
 ]

@@ -20,8 +20,9 @@ from ..common.retries import is_passing, pause_before
 from .checkpoint import Checkpoint, header_of
 from .interpreter.context import new_root
 from .language.settings import Settings
-from .run import Run, restored
+from .run import AnyRun, Run, restored
 from .state import ProgramState
+from .summary import usage
 
 _log = logging.getLogger(__name__)
 _MAX_RETRIES = 8  # with a checkpoint: an engine has 90 seconds to start
@@ -54,7 +55,8 @@ class Survival:
 class Batch:
     """One run of `body` for each of `items`, which are its keyword arguments.
 
-    The first call of each run carries the same hint: what the runs have in common is a root. Raises
+    The first call of each run carries the same hint: what the runs have in common is a root.
+    announce: makes it, for the number of runs. new_run: makes each, as `Run` does. Raises
     InvalidCall for items, a number of threads or a checkpoint that are not allowed, or if no
     backend is known.
     """
@@ -67,6 +69,8 @@ class Batch:
         num_threads: int | Literal["auto"],
         state_type: type[ProgramState],
         survival: Survival = Survival(),
+        announce: Callable[[int], ForkHint] = new_root,
+        new_run: Callable[..., AnyRun] = Run,
     ) -> None:
         for item in items:
             if not isinstance(item, Mapping):
@@ -74,6 +78,7 @@ class Batch:
         self._num_threads = _num_threads(num_threads, len(items))
         self._body, self._items, self._settings = body, items, settings
         self._parameters, self._state_type = signature(body), state_type
+        self._new_run = new_run
         self._max_retries = survival.num_retries
         self._worker = ThreadPoolExecutor(1, "forkroot-batch")
         self._error: BaseException | None = None
@@ -84,7 +89,7 @@ class Batch:
             self._checkpoint = Checkpoint(survival.checkpoint, header)
         self._done = {} if self._checkpoint is None else self._checkpoint.done
         left = [index for index in range(len(items)) if index not in self._done]
-        hint = new_root(len(left)) if len(left) > 1 else None
+        hint = announce(len(left)) if len(left) > 1 else None
         self._runs = {index: self._run(index, hint) for index in left}
 
     def execute(self, progress_bar: bool | None, raise_errors: bool) -> list[ProgramState]:
@@ -120,7 +125,7 @@ class Batch:
             at_end.enter_context(threads)
             futures = [threads.submit(self._state, index) for index in range(len(self._items))]
             try:
-                with _progress(progress_bar, len(futures)) as advance:
+                with _progress(progress_bar, futures) as advance:
                     yield futures, advance
             except BaseException as error:
                 for future in futures:
@@ -136,10 +141,11 @@ class Batch:
         for run in tuple(self._runs.values()):
             run.abort(error)
 
-    def _run(self, index: int, hint: ForkHint | None = None) -> Run:
+    def _run(self, index: int, hint: ForkHint | None = None) -> AnyRun:
         item = self._items[index]
         body = _checked_body(self._body, self._parameters, item, index)
-        return Run(body, self._settings, (), item, self._state_type, self._worker, hint)
+        settings, worker = self._settings, self._worker
+        return self._new_run(body, settings, (), item, self._state_type, worker, hint)
 
     def _state(self, index: int) -> ProgramState:
         """The ended state of an item: the saved one, or that of its last run."""
@@ -162,7 +168,7 @@ class Batch:
         self._save(index, run, num_retries)
         return state
 
-    def _save(self, index: int, run: Run, num_retries: int) -> None:
+    def _save(self, index: int, run: AnyRun, num_retries: int) -> None:
         saved = run.saved(num_retries)
         if self._checkpoint is None or run.failure() is not None:
             return
@@ -195,20 +201,29 @@ def _checked_body(
     return body
 
 
+def most_threads() -> int:
+    """Those of a batch that sets no number."""
+    return max(64, 16 * (os.cpu_count() or 1))
+
+
 def _num_threads(wanted: int | Literal["auto"], num_items: int) -> int:
     if wanted == "auto":
-        wanted = max(64, 16 * (os.cpu_count() or 1))
+        wanted = most_threads()
     if type(wanted) is not int or wanted < 1:
         raise InvalidCall("num_threads", wanted, 'an integer >= 1, or "auto"')
     return max(1, min(wanted, num_items))
 
 
 @contextmanager
-def _progress(is_wanted: bool | None, num: int) -> Iterator[Callable[[], object]]:
+def _progress(
+    is_wanted: bool | None, futures: Sequence[Future[ProgramState]]
+) -> Iterator[Callable[[], object]]:
+    """Counts ended runs; shows a bar, and at the end what all runs used."""
     if not (sys.stderr.isatty() if is_wanted is None else is_wanted):
         yield lambda: None
         return
     from tqdm import tqdm
 
-    with tqdm(total=num) as bar:
+    with tqdm(total=len(futures)) as bar:
         yield bar.update
+    print(usage(future.result() for future in futures), file=sys.stderr)

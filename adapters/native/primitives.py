@@ -23,6 +23,7 @@ from .language.expressions import (
     flatten,
 )
 from .language.settings import SAMPLING_FIELDS, checked_backend, checked_start, sampling_fields
+from .language.unknown import Unknown, UnknownMedia, check_known
 
 _OF_RUNS = KeywordOwner(
     ("backends", "deadline", "hints", "namespace", "priority"),
@@ -133,14 +134,19 @@ def select(
 def image(source: Source) -> Expression:
     """A picture: encoded bytes, the path of a local file (read here and now), a data: URL, an image
     of Pillow, or an array of uint8 [height, width, 3]. Raises InvalidCall."""
+    if type(source) is Unknown:
+        return UnknownMedia(source)
     return Media(Image(image_data(source)))
 
 
 def video(source: Source, num_frames: int) -> Expression:
     """A clip, of which the model is shown `num_frames` evenly spaced frames: as `image`, or frames,
     as a list of images or an array of uint8 [frames, height, width, 3]. Raises InvalidCall."""
+    check_known(num_frames, "num_frames")
     if type(num_frames) is not int or num_frames < 1:
         raise InvalidCall("num_frames", num_frames, "an integer >= 1")
+    if type(source) is Unknown:
+        return UnknownMedia(source, num_frames)
     return Media(Video(video_data(source), num_frames))
 
 

@@ -8,34 +8,21 @@ from functools import update_wrapper
 from importlib import import_module
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from operator import attrgetter
-from os import PathLike
-from typing import Any, Literal, overload
+from typing import Any, overload
 
-from ...core.api.keywords import Parameters
-from ...core.api.owner import NonCopyable
 from ...core.api.protocol import InvalidCall, NotPicklable
-from .batch import Batch, Survival
-from .language.settings import Settings, split_settings
-from .run import Run, in_thread
+from .compiled import CompiledProgram
+from .movement.rules import Reorderer
+from .runnable import Runnable
 from .state import ProgramState
+from .tracing import trace
 
-_BATCH_KEYWORDS = ("num_threads", "progress_bar", "raise_errors", "checkpoint", "max_retries")
 
-
-class Program(NonCopyable):
-    """A function of the language; made by `@function`.
-
-    Keywords of `run` and similar methods that the function does not declare itself are settings of
-    the run: `backend`, `backends`, `hints`, `stream`, `namespace`, `priority`, `deadline`,
-    `speculate` and the fields of `Sampling` (`temperature`, `max_tokens`, ...), which each `gen`
-    may override. Any other raises UnknownKeyword, an InvalidCall.
+class Program(Runnable):
+    """A function of the language; made by `@function`. See `Runnable` for its keywords.
 
     It is pickled as functions are, by the name that it has in its module.
-
-    _state_type: what its function gets as its first argument; for subclasses.
     """
-
-    _state_type: type[ProgramState] = ProgramState
 
     def __init__(
         self,
@@ -48,11 +35,8 @@ class Program(NonCopyable):
             allowed = "a plain function, without async and yield; run it with `arun` for asyncio"
             raise InvalidCall("function", body, allowed)
         update_wrapper(self, body)
-        self.body = body
-        self.name = name or getattr(body, "__name__", "program")
-        self.bound = dict(bound or {})
-        self.speculate = Settings(speculate=speculate).speculate
-        self._parameters = Parameters.of(body, skip=1)
+        super().__init__(body, bound, speculate)
+        self.name: str = name or getattr(body, "__name__", "program")
 
     def __repr__(self) -> str:
         return f"<program {self.name}>"
@@ -77,95 +61,28 @@ class Program(NonCopyable):
         self._parameters.check(kwargs)
         return type(self)(self.body, self.name, {**self.bound, **kwargs}, self.speculate)
 
-    def run(self, *args: Any, **kwargs: Any) -> ProgramState:
-        """Run to the end and return the state. Raises what the program raised, or the error of a
-        state that was not read. With stream=True as `stream`."""
-        settings, arguments = self._split(kwargs)
-        run = Run(self.body, settings, args, arguments, self._state_type)
-        return run.start() if settings.stream else run.result()
-
-    def stream(self, *args: Any, **kwargs: Any) -> ProgramState:
-        """Run in the background; the state can be read meanwhile, and raises the run's error."""
-        return self.run(*args, **{**kwargs, "stream": True})
-
-    async def arun(self, *args: Any, **kwargs: Any) -> ProgramState:
-        """As `run`, for asyncio. A cancelled task cancels the run."""
-        settings, arguments = self._split(kwargs)
-        run = Run(self.body, settings, args, arguments, self._state_type)
-        return run.start() if settings.stream else await in_thread(run.result, run.abort)
-
-    def run_batch(
+    def compile(
         self,
-        items: Sequence[Mapping[str, Any]],
         *,
-        num_threads: int | Literal["auto"] = "auto",
-        progress_bar: bool | None = None,
-        raise_errors: bool = False,
-        checkpoint: str | PathLike[str] | None = None,
-        max_retries: int | None = None,
-        **settings: Any,
-    ) -> list[ProgramState]:
-        """Run once for each item (its keyword arguments); the ended states in the same order.
+        unknown: Iterable[str] = (),
+        outputs: Sequence[str] | None = None,
+        passes: Iterable[str] | None = None,
+        move: Reorderer | bool = False,
+        **arguments: Any,
+    ) -> CompiledProgram:
+        """The program as a graph that runs without its function.
 
-        An error stays with its item and is raised where the state is read, or, with raise_errors,
-        here once all have ended. progress_bar: None shows one on a terminal only.
-
-        checkpoint: a file to which each item that ends well is written; with the file of an earlier
-        run of the same batch, only the other items are run. max_retries: how often an item is run
-        again that ended in Overloaded, or in EngineDied where another engine is started; None: 8
-        times with a checkpoint, else never. Raises InvalidCall for a checkpoint that is another
-        batch's.
+        arguments: fixed for all runs of it, beside those that are bound; the others are given by
+        each run. Those with a default that is no text are fixed at it, but for the `unknown` ones.
+        outputs: the variables that runs are for; what only others need is left out. passes: names
+        in `PASSES`; None: all. move: as in `CompiledProgram.move_for_sharing`. Raises NotTraceable,
+        which names the line, for what a graph cannot say.
         """
-        survival = Survival(checkpoint, max_retries)
-        batch = self._batch(items, num_threads, settings, survival)
-        return batch.execute(progress_bar, raise_errors)
-
-    async def arun_batch(
-        self,
-        items: Sequence[Mapping[str, Any]],
-        *,
-        num_threads: int | Literal["auto"] = "auto",
-        progress_bar: bool | None = None,
-        raise_errors: bool = False,
-        checkpoint: str | PathLike[str] | None = None,
-        max_retries: int | None = None,
-        **settings: Any,
-    ) -> list[ProgramState]:
-        """As `run_batch`, for asyncio. A cancelled task cancels the runs."""
-        survival = Survival(checkpoint, max_retries)
-        batch = self._batch(items, num_threads, settings, survival)
-        return await in_thread(lambda: batch.execute(progress_bar, raise_errors), batch.abort)
-
-    def _batch(
-        self,
-        items: Sequence[Mapping[str, Any]],
-        num_threads: int | Literal["auto"],
-        keywords: Mapping[str, Any],
-        survival: Survival | None = None,
-    ) -> Batch:
-        keywords = self._with_own(keywords)
-        settings, common = split_settings(keywords, self._parameters, _BATCH_KEYWORDS)
-        if not isinstance(items, Iterable) or isinstance(items, str | Mapping):
-            raise InvalidCall("items", items, "a list of mappings, the program's keyword arguments")
-        bound = {**self.bound, **common}
-        return Batch(
-            self.body,
-            [{**bound, **item} if isinstance(item, Mapping) else item for item in items],
-            settings,
-            num_threads,
-            self._state_type,
-            survival or Survival(),
-        )
-
-    def _split(self, keywords: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
-        settings, arguments = split_settings(self._with_own(keywords), self._parameters)
-        return settings, {**self.bound, **arguments}
-
-    def _with_own(self, keywords: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The keywords of a run, with the settings that the program has itself."""
-        if not self.speculate or "speculate" in self._parameters.names:
-            return keywords
-        return {"speculate": self.speculate, **keywords}
+        fixed = {**self.bound, **arguments}
+        settings = unknown, outputs, self.speculate
+        graph = trace(self.body, self._state_type, self.name, fixed, *settings)
+        compiled = CompiledProgram(graph, passes, state_type=self._state_type)
+        return compiled if move is False else compiled.move_for_sharing(move)
 
 
 def _found(module: str, name: str, bound: Mapping[str, Any] | None = None) -> Program:

@@ -12,14 +12,15 @@ from contextvars import ContextVar
 from dataclasses import replace
 from inspect import unwrap
 from traceback import walk_tb
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ...core.api.protocol import ForkHint, InvalidCall, ProgramError, Shown
-from .interpreter.context import Context
+from .interpreter.context import Context, free
 from .interpreter.interpreter import Interpreter
 from .interpreter.saved import Saved
 from .language.settings import Settings
 from .state import ProgramState
+from .tracing import recorder_of_part, refuse_in_trace, trace_part
 
 E = TypeVar("E", bound=BaseException)
 T = TypeVar("T")
@@ -31,11 +32,41 @@ class InvalidSum(InvalidCall, TypeError):
     """In a program, something was added to a text that is neither text nor an expression."""
 
 
+class AnyRun(Protocol):
+    """A `Run`, here or on a server."""
+
+    @property
+    def state(self) -> ProgramState:
+        """As `Run.state`."""
+
+    def execute(self) -> ProgramState:
+        """As `Run.execute`."""
+
+    def result(self) -> ProgramState:
+        """As `Run.result`."""
+
+    def start(self) -> ProgramState:
+        """As `Run.start`."""
+
+    def raise_error(self) -> None:
+        """As `Run.raise_error`."""
+
+    def failure(self) -> BaseException | None:
+        """As `Run.failure`."""
+
+    def saved(self, num_retries: int) -> Saved:
+        """As `Run.saved`."""
+
+    def abort(self, error: BaseException) -> None:
+        """As `Run.abort`."""
+
+
 class Run:
     """One run of `body`, a function whose first argument is a state, with these arguments.
 
     state_type: what `body` gets. worker: as in `Context`; None: one that ends with the run. hint:
-    goes with the run's first call. Raises InvalidCall if no backend is known.
+    goes with the run's first call. spend: as in `Context`. Raises InvalidCall if no backend is
+    known.
     """
 
     def __init__(
@@ -47,15 +78,22 @@ class Run:
         state_type: type[ProgramState],
         worker: ThreadPoolExecutor | None = None,
         hint: ForkHint | None = None,
+        spend: Callable[[int], object] = free,
     ) -> None:
+        refuse_in_trace("run(...)")
         self._body, self._args, self._kwargs = body, args, kwargs
         self._at_end = ExitStack()
         if worker is None:
             worker = self._at_end.enter_context(ThreadPoolExecutor(1, "forkroot-run"))
-        self._context = Context(settings, worker)
+        self._context = Context(settings, worker, spend=spend)
         self._interpreter = Interpreter(self._context, hint)
         self._state_type = state_type
         self._raised: Exception | None = None
+
+    @property
+    def interpreter(self) -> Interpreter:
+        """That of the program's own state."""
+        return self._interpreter
 
     @property
     def state(self) -> ProgramState:
@@ -136,6 +174,11 @@ def run_part(
 
     Without a backend it uses that of the outer run. Raises what `body` raised.
     """
+    recorder = recorder_of_part()
+    if recorder is not None:
+        if settings != Settings():
+            recorder.refuse("runs a part with settings of its own", "give the settings to run()")
+        return trace_part(recorder, body, state_type, args, kwargs)
     outer = _running.get()
     if outer is None:
         return None

@@ -58,7 +58,7 @@ class SglFunction(Program):
         the backend of the other one unless one is given. With a state as its first argument it runs
         on that state, as native programs do.
         """
-        if args and isinstance(args[0], ProgramState):
+        if args and issubclass(type(args[0]), ProgramState):  # unknown values have no class
             return super().__call__(*args, **kwargs)
         settings, arguments = self._split(self._translated(kwargs))
         if not settings.stream:

@@ -17,13 +17,21 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from ....core.api.protocol import BackendInfo, Call, ForkrootError, InvalidCall, Reply
+from ...programs import FEATURE
 from ..requests.bodies import BodyRoute, prepared
 from ..requests.reading import size_of
 from ..server.concurrent_calls import submit_in_thread
 from ..server.errors import Fault, Refused, error_body, fault_of, message_of
 from ..server.runtime import Limits, Runtime
 from ..server.sse import Arrival, Event, EventStream, Final, Last, arrivals, encode, events_of
-from ..wire.callwire import INFO_PATH, PATH, SILENCE, call_of, plain, plain_error
+from ..wire.callwire import (
+    INFO_PATH,
+    PATH,
+    SILENCE,
+    call_of,
+    plain,
+    plain_error,
+)
 
 COMMENT = b": at work\n\n"
 
@@ -70,7 +78,12 @@ def routes(runtime: Runtime) -> APIRouter:
         # Only an admin may see counters of other clients.
         counters, load = (found.counters, found.load) if sees_all else ({}, {})
         found = replace(
-            found, model=runtime.name, counters=counters, load=load, version=runtime.version
+            found,
+            model=runtime.name,
+            counters=counters,
+            load=load,
+            version=runtime.version,
+            features=found.features | {FEATURE},
         )
         shown: dict[str, Any] = plain(found)
         return shown

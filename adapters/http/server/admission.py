@@ -36,6 +36,7 @@ _ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)  # of a client's own
 _BYTES_PER_SECOND = 1 << 16  # of a body that takes longer than the timeout
 _KEPT = 8  # one part of so many of the requests at work is only for clients below their share
 UNLIMITED_PATHS = ADMIN_PATHS | {"/abort_request"}
+_RETRY_AFTER = 1  # seconds: another server may take the request at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,8 @@ class AdmissionMiddleware:
         if not _is_counted(scope):
             yield
             return
+        if self.registry.is_draining:
+            raise draining()
         num_open, most = len(self.registry.open), self.limits.max_streams
         if self.keys.are_several and num_open >= most - most // _KEPT:
             clients = [it.client for it in self.registry.open]
@@ -188,6 +191,12 @@ class AdmissionMiddleware:
             line["error"] = error
         _log.info("%s", json.dumps(line))
         audit.note(line)
+
+
+def draining() -> Refused:
+    """The error of a request that comes while the server drains."""
+    text = "the server is draining and takes no new requests; send them to another one"
+    return Refused(text, Fault(503, "server_error", "draining", retry_after=_RETRY_AFTER))
 
 
 def share_of(client: Client, at_work: Sequence[Client], most: int) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from ....core.api.protocol import (
     ForkrootError,
     InvalidCall,
     Overloaded,
+    ProgramError,
     UnsupportedCall,
 )
 from ..wire.callwire import RESTARTS
@@ -66,6 +67,7 @@ _FAULTS: dict[type[BaseException], Fault] = {  # those of subclasses first
     DeadlineExceeded: Fault(408, "timeout_error", "deadline_exceeded"),
     EngineDied: Fault(503, "server_error", "engine_dead", retry_after=5),
     BackendClosed: Fault(503, "server_error", "shutting_down", retry_after=5),
+    ProgramError: Fault(400, "invalid_request_error", "program_failed"),
     RecursionError: Fault(400, "invalid_request_error", "invalid_value"),
 }
 

@@ -20,6 +20,7 @@ OPEN_PATHS = frozenset(
 )
 ADMIN_PATHS = frozenset(
     {"/flush_cache", "/reset_prefix_cache", "/metrics", "/server_info", "/get_server_info"}
+    | {"/drain"}
 )
 
 

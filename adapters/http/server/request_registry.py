@@ -95,7 +95,7 @@ class RequestRegistry:
 
     backend: the served one. current: the context of the request being handled. open: the open
       requests. deadline: of calls that have none. rate_limits: of each tenant; None: no
-      limits.
+      limits. is_draining: no new request is taken; open ones go on.
     """
 
     def __init__(
@@ -107,6 +107,7 @@ class RequestRegistry:
     ) -> None:
         self.current = ContextVar[RequestContext | None]("request_context", default=None)
         self.open: set[RequestContext] = set()
+        self.is_draining = False
         self.backend = backend
         self._metrics = metrics
         self._deadline = deadline
@@ -147,6 +148,12 @@ class RequestRegistry:
     def close(self) -> None:
         """As `Backend.close`."""
         self.backend.close()
+
+    def drain(self, is_draining: bool) -> int:
+        """Take no new requests from now on, or take them again; returns how many are open."""
+        self.is_draining = is_draining
+        self._metrics.draining.set(is_draining)
+        return len(self.open)
 
     def check_alive(self) -> None:
         """Raise BackendClosed if the backend has ended. May wait for it."""

@@ -48,6 +48,29 @@ class Elsewhere(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramLimits:
+    """Limits of programs that the server runs.
+
+    max_kept, max_kept_bytes: programs of one key that are kept, and the bytes of their graphs; of
+      more, those used longest ago are forgotten. max_nodes, max_streams: of a graph; a stream is a
+      state: the program's own, or a branch of a fork. max_calls, max_tokens: of a run; tokens that
+      its calls may generate (`max_tokens` times `n`). max_chars: of all texts that a run writes.
+    max_runs: at work at a time, each in a thread; more wait in turn. max_seconds: of a run, and of
+      its wait before.
+    """
+
+    max_kept: int = 256
+    max_kept_bytes: int = 64 << 20
+    max_nodes: int = 8192
+    max_streams: int = 1024
+    max_calls: int = 8192
+    max_tokens: int = 1 << 20
+    max_chars: int = 16 << 20
+    max_runs: int = 64
+    max_seconds: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """Limits of one request, and of all of them together. Sizes in bytes or characters, times
     in seconds.
@@ -63,6 +86,7 @@ class Limits:
     max_connections: open ones of one address. request_timeout: for the headers of a request, and
       for its body, which has a second more for every 64 KiB.
     deadline: of a request that names none; None: none. drain: for running requests at the end.
+    programs: of those that the server runs.
     """
 
     max_body: int = 16 << 20
@@ -84,6 +108,7 @@ class Limits:
     default_max_tokens: int = 128
     deadline: float | None = None
     drain: float = 30.0
+    programs: ProgramLimits = field(default_factory=ProgramLimits)
 
     @property
     def of_plugins(self) -> Limits:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -15,6 +16,11 @@ from .speculation import pays
 from .stream import Action, Stream
 
 _log = logging.getLogger("forkroot.programs")
+_MOST = 100  # priority of a call
+
+
+def free(num_chars: int) -> None:
+    """No limit for the texts of a run."""
 
 
 class Context:
@@ -23,12 +29,19 @@ class Context:
     worker: runs the steps that replies have set free; shared by the runs of a batch.
     outer: the run that this one is a part of: its streams end with those of that run.
     totals: what all calls of the run used.
+    spend: called with the number of characters of each text that a state of the run gets, before it
+      gets it; what it raises ends the run, or the state.
     """
 
     def __init__(
-        self, settings: Settings, worker: ThreadPoolExecutor, outer: Context | None = None
+        self,
+        settings: Settings,
+        worker: ThreadPoolExecutor,
+        outer: Context | None = None,
+        spend: Callable[[int], object] = free,
     ) -> None:
         self.settings = settings
+        self.spend = spend if outer is None else outer.spend
         self._worker = worker
         self._outer = outer
         self._streams: list[Stream] = []
@@ -52,16 +65,22 @@ class Context:
         return stream
 
     def call(
-        self, prompt: Prompt, sampling: Sampling, hint: ForkHint | None = None, **fields: Any
+        self,
+        prompt: Prompt,
+        sampling: Sampling,
+        hint: ForkHint | None = None,
+        urgency: int = 0,
+        **fields: Any,
     ) -> Call:
-        """A call under the settings of this run. fields: further ones, as in `Call`."""
+        """A call under the settings of this run. urgency: added to their priority. fields: further
+        ones, as in `Call`."""
         settings = self.settings
         return Call(
             prompt,
             sampling,
             hint=hint if settings.hints else None,
             namespace=settings.namespace,
-            priority=settings.priority,
+            priority=_added(settings.priority, urgency),
             deadline=settings.deadline,
             **fields,
         )
@@ -109,6 +128,10 @@ class Context:
     def _post(self, action: Action) -> None:
         with suppress(RuntimeError):  # the worker is gone: so is every stream that it served
             self._worker.submit(action)
+
+
+def _added(priority: int, urgency: int) -> int:
+    return max(-_MOST, min(_MOST, priority + urgency)) if urgency else priority
 
 
 def new_root(num: int) -> ForkHint:

@@ -32,6 +32,7 @@ class Branch:
     def begin(self, parent: Interpreter) -> None:
         """Take over what the parent has written and set, and run."""
         branch = self.interpreter
+        parent.context.spend(parent.transcript.num_chars())
         self.start = len(parent.transcript)
         branch.transcript.extend(parent.transcript.since(0))
         branch.feeds.append(Feed(parent.transcript.text()))
@@ -41,16 +42,22 @@ class Branch:
         branch.stream.resume()
 
 
-def fork(parent: Interpreter, num: int) -> list[Branch]:
-    """`num` branches that go on where `parent` is once it has run what was submitted so far.
+def fork(parent: Interpreter, num: int, num_calls: int | None = None) -> list[Branch]:
+    """`num` branches that go on where `parent` is once it has run what was submitted so far. What
+    stands for an interpreter while a program is traced forks by itself.
 
     The shared prefix is sent first, as a call that only plants it; each branch's first call names
-    the same root. Raises InvalidCall unless num >= 1.
+    the same root. num_calls: branches that make a call; None: all may. Raises InvalidCall unless
+    num >= 1.
     """
+    if not isinstance(parent, Interpreter):
+        return parent.fork(num)
     if type(num) is not int or num < 1:
         raise InvalidCall("fork", num, "an integer >= 1")
     parent.stream.check_open()
-    hint = new_root(num) if num > 1 and parent.context.settings.hints else None
+    num_expected = num if num_calls is None else num_calls
+    is_shared = num_expected > 1 and parent.context.settings.hints
+    hint = new_root(num_expected) if is_shared else None
     branches = [Branch(parent, hint) for _ in range(num)]
 
     def begin() -> bool:
@@ -84,6 +91,9 @@ def join(parent: Interpreter, branches: Sequence[Branch], mode: JoinMode) -> Non
     """Let `parent` wait, in its stream, for all branches, and take over what they did, as
     `ForkGroup.join` says. A branch takes nothing more from here on; the first one's error becomes
     the parent's."""
+    if not isinstance(parent, Interpreter):
+        parent.join(branches, mode)
+        return
     if mode not in ("gather_variable", "concate_and_append"):
         raise InvalidCall("mode", mode, "gather_variable | concate_and_append")
     names = _own_names(branches) if mode == "gather_variable" else []
@@ -126,6 +136,7 @@ def append(parent: Interpreter, branches: Sequence[Branch]) -> None:
     """Append what the branches wrote."""
     for branch in branches:
         start, written = branch.start, branch.interpreter.transcript
+        parent.context.spend(written.num_chars(start))
         parent.transcript.extend(written.since(start))
         parent.feeds.append(Feed(written.text(start)))
 

@@ -42,6 +42,7 @@ from ..language.expressions import (
 from .context import Context
 from .meta import choice_meta, gen_meta, select_meta
 from .resampling import resampled
+from .slots import Slot
 from .speculation import (
     Reused,
     Speculation,
@@ -89,11 +90,74 @@ class Interpreter:
     def submit(self, expression: Expression) -> None:
         """Run an expression after all that was submitted before."""
         for node in flatten(expression):
+            if isinstance(node, Constant):
+                self.context.spend(len(node.text))
             self.submit_step(
                 lambda node=node: self._run(node),  # type: ignore[misc]
                 variables_of(node),
                 item=node,
             )
+
+    def submit_text(self, slots: Sequence[Slot], text: Callable[[], str]) -> None:
+        """Append `text()`, which is called once all slots have ended; the first error of one of
+        them becomes that of the stream."""
+
+        def add() -> bool:
+            found = text()
+            self.context.spend(len(found))
+            return self._run(Constant(found))
+
+        def settle() -> None:
+            error = next((slot.error for slot in slots if slot.error is not None), None)
+            try:
+                if error is None:
+                    add()
+            except Exception as failure:
+                error = failure
+            self.stream.resume() if error is None else self.stream.fail(error)
+
+        def run() -> bool:
+            if all(slot.is_done and slot.error is None for slot in slots):
+                return add()
+            arrive = countdown(len(slots), settle)
+            for slot in slots:
+                slot.when_done(arrive)
+            return False
+
+        self.submit_step(run)
+
+    def publish(self, name: str) -> Slot:
+        """The variable as it is after all that was submitted, once that has ended."""
+        slot = Slot()
+
+        def run() -> bool:
+            slot.set(self.variables.values[name])
+            return True
+
+        self.submit_step(run, skip=slot.fail)
+        return slot
+
+    def submit_gate(self, slot: Slot) -> None:
+        """Take no further step before the slot has ended, well or not."""
+
+        def run() -> bool:
+            if slot.is_done:
+                return True
+            slot.when_done(lambda _: self.stream.resume())
+            return False
+
+        self.submit_step(run)
+
+    def submit_slot(self) -> Slot:
+        """Ends when all that was submitted has ended."""
+        slot = Slot()
+
+        def run() -> bool:
+            slot.set(None)
+            return True
+
+        self.submit_step(run, skip=slot.fail)
+        return slot
 
     def submit_step(
         self,
@@ -130,7 +194,9 @@ class Interpreter:
                 case ScopeBegin(name):
                     self._scopes[name] = len(self.transcript)
                 case ScopeEnd(name):
-                    self.variables.put(name, self.transcript.text(self._scopes.pop(name)), {})
+                    start = self._scopes.pop(name)
+                    self.context.spend(self.transcript.num_chars(start))
+                    self.variables.put(name, self.transcript.text(start), {})
         self.stream.notify()
         return True
 
@@ -147,6 +213,7 @@ class Interpreter:
             hint=self._take_hint(),
             stream=(settings.stream or node.stream) and not is_changed,
             scored_from=scored_from,
+            urgency=node.urgency,
         )
 
         def settle(completions: Sequence[Completion]) -> None:
@@ -235,6 +302,7 @@ class Interpreter:
         divide = node.split.divide if node.split is not None else lambda text: (text,)
         parts = [divide(output.text) for output in completion.outputs]
         text = parts[0][0]
+        self.context.spend(sum(len(output.text) for output in completion.outputs))
         self.transcript.add_answer(text, first.segments if text == first.text else ())
         for index, name in enumerate(variables_of(node)):
             values = [part[index] for part in parts]
@@ -245,12 +313,10 @@ class Interpreter:
         method = find_method(node.method)
         backend = self.context.settings.find(node.backend)
         prompt, hint = self.prompt(backend), self._take_hint()
-        call = self.context.call(
-            prompt, Sampling(), options=node.options, scoring=method.scoring, hint=hint
-        )
-        calls = [call]
+        fields: dict[str, Any] = {"options": node.options, "urgency": node.urgency}
+        calls = [self.context.call(prompt, Sampling(), hint, scoring=method.scoring, **fields)]
         if method.needs_unconditional:
-            calls.append(self.context.call((), Sampling(), options=node.options))
+            calls.append(self.context.call((), Sampling(), **fields))
 
         def settle(completions: Sequence[Completion]) -> None:
             scores = completions[0].scores
@@ -269,9 +335,8 @@ class Interpreter:
         self, node: Select, backend: Backend, prompt: Prompt, hint: ForkHint | None
     ) -> bool:
         """Let a backend that scores nothing write one of the options."""
-        call = self.context.call(
-            prompt, unscored(node.method, node.options), hint, constraint=Choices(node.options)
-        )
+        sampling, constraint = unscored(node.method, node.options), Choices(node.options)
+        call = self.context.call(prompt, sampling, hint, node.urgency, constraint=constraint)
 
         def settle(completions: Sequence[Completion]) -> None:
             text = completions[0].text

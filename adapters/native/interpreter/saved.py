@@ -2,67 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from ....core.api.protocol import Image, InvalidCall, Text, TokenLogprob, Video
+from ....core.api.protocol import Image, Text, Video
 from ..language.expressions import RoleBegin, RoleEnd
+from ..language.plain import decoded, encoded
 from .interpreter import Feed, Interpreter
 from .transcript import Entry, Piece
-
-_PLAIN = (
-    "None, True, False, an int, float, str or bytes, or a list, tuple or dict of these, to be"
-    " written to the file of checkpoint="
-)
-_DECODERS: Mapping[str, Callable[[Any], Any]] = {
-    "$bytes": b64decode,
-    "$dict": lambda pairs: {decoded(key): decoded(value) for key, value in pairs},
-    "$float": float,
-    "$logprob": lambda fields: TokenLogprob(*decoded(fields)),
-    "$tuple": lambda items: tuple(map(decoded, items)),
-}
-
-
-def encoded(value: Any, field: str) -> Any:
-    """Plain data as what `json` writes and `decoded` reads back, types included. Raises
-    InvalidCall, with the name `field`, for anything else."""
-    match value:
-        case None | bool():
-            return value
-        case float() if not math.isfinite(value) and type(value) is float:
-            return {"$float": str(value)}
-        case bytes():
-            return {"$bytes": b64encode(value).decode()}
-        case TokenLogprob(number, logprob, top):
-            return {"$logprob": encoded([number, logprob, top], field)}
-    kind = type(value)
-    if kind in (int, float, str):
-        return value
-    if kind is list:
-        return [encoded(item, f"{field}[{index}]") for index, item in enumerate(value)]
-    if kind is tuple:
-        return {"$tuple": encoded(list(value), field)}
-    if kind is dict:
-        pairs = [(key, encoded(item, f"{field}[{key!r}]")) for key, item in value.items()]
-        if all(type(key) is str and not key.startswith("$") for key in value):
-            return dict(pairs)
-        return {"$dict": [[encoded(key, field), item] for key, item in pairs]}
-    raise InvalidCall(field, value, _PLAIN)
-
-
-def decoded(value: Any) -> Any:
-    """What `encoded` was given. Raises ValueError, KeyError or TypeError for other JSON."""
-    if isinstance(value, list):
-        return [decoded(item) for item in value]
-    if isinstance(value, dict):
-        name = next(iter(value), "")
-        if name.startswith("$"):
-            return _DECODERS[name](value[name])
-        return {key: decoded(item) for key, item in value.items()}
-    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +28,14 @@ class Saved:
 
     @classmethod
     def of(cls, interpreter: Interpreter) -> Saved:
-        """That of a state whose program has ended."""
+        """That of a state whose program has ended; after an error, without the variables that were
+        to be set again."""
         variables = interpreter.variables
+        names = [name for name in variables.values if not variables.is_expected(name)]
         return cls(
             interpreter.transcript.since(0),
-            variables.values,
-            variables.meta,
+            {name: variables.values[name] for name in names},
+            {name: variables.meta[name] for name in names},
             interpreter.ret_value,
             interpreter.num_retries,
             interpreter.context.totals.counters,
@@ -113,15 +64,18 @@ class Saved:
             "totals": encoded(dict(self.totals), "totals"),
         }
 
-    def restore(self, interpreter: Interpreter) -> None:
-        """Make of a new state the one that was saved; it takes nothing more, as any ended one."""
+    def restore(self, interpreter: Interpreter, is_over: bool = True) -> None:
+        """Make of a new state the one that was saved; it takes nothing more, as any ended one.
+        is_over: otherwise somebody else ends it. Its text is not read twice where it had some."""
         interpreter.transcript.extend(self.entries)
-        interpreter.variables.values.update(self.values)
-        interpreter.variables.meta.update(self.meta)
-        interpreter.feeds.append(Feed(interpreter.transcript.text()))
+        for name, value in self.values.items():
+            interpreter.variables.settle(name, value, self.meta[name])
+        if not interpreter.feeds:
+            interpreter.feeds.append(Feed(interpreter.transcript.text()))
         interpreter.ret_value, interpreter.num_retries = self.ret_value, self.num_retries
         interpreter.context.totals.count(**self.totals)
-        interpreter.stream.close()
+        if is_over:
+            interpreter.stream.close()
 
 
 def _parts(entry: Entry) -> list[list[Any]]:

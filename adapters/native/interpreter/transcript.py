@@ -69,6 +69,10 @@ class Transcript:
         """All text from entry `start` on, without any marks of a chat template."""
         return "".join(e.text for e in self._entries[start:] if isinstance(e, Piece))
 
+    def num_chars(self, start: int = 0) -> int:
+        """How long `text` is."""
+        return sum(len(e.text) for e in self._entries[start:] if isinstance(e, Piece))
+
     def prompt(self) -> Prompt:
         """What a backend is given to go on from here."""
         if not self._is_chat:

@@ -58,6 +58,12 @@ class Variables:
         self.meta[name] = meta
         self._expected[name] -= 1
 
+    def settle(self, name: str, value: Any, meta: Any) -> None:
+        """All primitives that were to set `name` have ended."""
+        self.values[name] = value
+        self.meta[name] = meta
+        self._expected[name] = 0
+
     def assign(self, name: str, value: Any) -> None:
         """Set `name` by hand, without meta information unless it had some."""
         self.own[name] = None

@@ -78,6 +78,7 @@ class Gen(Expression):
     resample: the answers are resampled by their log-masses.
     scored_from: as in `Call`; None: that of the run.
     split: how the answer is divided, if it is.
+    urgency: added to the priority that the run gives its calls.
     """
 
     name: str | None = None
@@ -88,16 +89,19 @@ class Gen(Expression):
     resample: bool = False
     scored_from: int | None = None
     split: Split | None = None
+    urgency: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Select(Expression):
-    """The likeliest of `options`, kept as variable `name` and appended to the prompt."""
+    """The likeliest of `options`, kept as variable `name` and appended to the prompt. urgency: as
+    in `Gen`."""
 
     name: str | None
     options: tuple[str, ...]
     method: str | Method
     backend: Backend | str | None = None
+    urgency: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +146,7 @@ def as_expression(value: object) -> Expression:
 
 def flatten(expression: Expression) -> Iterator[Expression]:
     """The nodes of an expression in order, without rows."""
-    if isinstance(expression, Row):
+    if type(expression) is Row:  # an unknown value has no class while a program is traced
         yield from expression.parts
     else:
         yield expression

@@ -33,6 +33,8 @@ class Settings:
     namespace, priority, deadline: as in `Call`, for every call of the run.
     speculate: one call for several gens: it goes on past its stop, by so many tokens at most; True:
       by as many as the gens behind it may have.
+    remote: a compiled program is run by the server of its backend, which is sent the graph once and
+      then arguments; None: where the server can; False: each call is sent.
     """
 
     backend: Backend | str | None = None
@@ -45,6 +47,7 @@ class Settings:
     priority: int = 0
     deadline: float | None = None
     speculate: int | bool = False
+    remote: bool | None = None
 
     def __post_init__(self) -> None:
         checked_backend(self.backend)
@@ -55,6 +58,8 @@ class Settings:
         if type(self.speculate) is not bool and not _is_limit(self.speculate):
             allowed = "True, False, or a number of tokens >= 1"
             raise InvalidCall("speculate", self.speculate, allowed)
+        if not (self.remote is None or isinstance(self.remote, bool)):
+            raise InvalidCall("remote", self.remote, "True, False or None")
         is_mapping = isinstance(self.backends, Mapping)
         if not (is_mapping and all(hasattr(it, "submit") for it in self.backends.values())):
             raise InvalidCall("backends", self.backends, "a mapping of names to backends")

@@ -198,6 +198,13 @@ def linear_kernel(weight: Tensor) -> LinearKernel:
     return OneDnnLinear(weight) if weight.dtype is torch.bfloat16 else TorchLinear(weight)
 
 
+def multiplies_faster(weight: Tensor) -> bool:
+    """Whether `linear_kernel` multiplies float32 rows by this weight in clearly less time than
+    torch does, with float32's precision."""
+    is_known = weight.is_cpu and weight.dtype is torch.float32 and _has_amx()
+    return is_known and count_bf16_terms(weight) is not None
+
+
 def row_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
     """The dtype of rows for weights of some dtype, and of activations between them: float32 for
     bfloat16 weights on a CPU where compiled loops multiply these."""
