@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         select,
         set_default_backend,
         system,
+        usage,
         user,
         video,
     )
@@ -110,6 +111,7 @@ __all__ = [
     "select",
     "set_default_backend",
     "system",
+    "usage",
     "user",
     "video",
 ]
@@ -118,7 +120,7 @@ _NATIVE = (  # of the names above; most others are of the protocol
     *("CompiledProgram", "Graph", "InvalidGraph", "NotTraceable", "load"),
     *("Program", "ProgramState", "UnsetVariable", "assistant", "function", "gen", "gen_int"),
     *("gen_string", "get_default_backend", "image", "role", "select", "set_default_backend"),
-    *("system", "user", "video"),
+    *("system", "usage", "user", "video"),
 )
 _MODULE_OF = {
     **dict.fromkeys(__all__, "core.api.protocol"),

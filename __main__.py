@@ -1,5 +1,4 @@
-"""The command line: `forkroot demo`, `chat`, `run`, `serve`, `bench`, `check`, `plugins`,
-`completion`.
+"""The command line: `forkroot demo`, `chat`, `run`, `serve`, `route`, `drain`, `bench` and others.
 
 Each command is one function. Exit codes: 0; 1 if the answer is no (a model that cannot be run, an
 item that failed); 2 for a usage error or a failure; 130 after Ctrl-C.
@@ -9,23 +8,19 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from . import __version__
-from .adapters.check_rows import Row, info_rows, trial
 from .adapters.common.surrogates import check_text
 from .adapters.connection import (
     check_name,
@@ -37,7 +32,14 @@ from .adapters.connection import (
     located,
 )
 from .adapters.http.bench.options import add_bench_options
-from .adapters.http.options import access_settings, add_serve_options, server_limits
+from .adapters.http.options import (
+    access_settings,
+    add_drain_options,
+    add_route_options,
+    add_serve_options,
+    replica_key,
+    server_limits,
+)
 from .adapters.native.jobs.options import add_run_options
 from .adapters.plugin_table import add_plugins_options
 from .adapters.usage import (
@@ -48,21 +50,18 @@ from .adapters.usage import (
     read_settings,
     settle_model,
 )
+from .check_command import check
 from .core.api.config import EngineConfig
 from .core.api.media import with_pictures
 from .core.api.protocol import (
-    CallFailed,
     ForkrootError,
     InvalidCall,
     InvalidModel,
     Sampling,
 )
-from .core.model.hub.folders import is_dummy, is_hub_model, model_folder, model_name, pinned
+from .core.model.hub.folders import model_folder, model_name
 from .core.radix.picture import Line, tree_lines, tree_svg
 from .examples.chat import Conversation, answer, talk, visible
-
-if TYPE_CHECKING:
-    from .adapters.registry import Registry
 
 SHELLS = ("bash", "zsh", "tcsh")
 _LINE = 96  # characters of a line
@@ -173,56 +172,6 @@ def run(options: argparse.Namespace) -> int:
     return run_job(options, partial(load, options))
 
 
-def check(options: argparse.Namespace) -> int:
-    """Print what a model is and needs, and whether it runs here; 1 if it does not. No weights of
-    a hub model are downloaded."""
-    from .adapters.registry import registry
-
-    out, report = Console(highlight=False), dict[str, Any](model=options.model)
-    table = Table.grid(padding=(0, 3))
-    table.add_column(style="cyan", no_wrap=True)
-    try:
-        for label, text, values in _checked(options, registry()):
-            table.add_row(label, text)
-            report |= values
-    except (InvalidModel, CallFailed) as error:
-        report |= {"runs": False, "reason": str(error)}
-        reason = "A call failed: " if isinstance(error, CallFailed) else ""
-        reason += visible(str(error))
-        verdict = Text.assemble(("It cannot be run. ", "bold red"), reason)
-    else:
-        report |= {"runs": True, "reason": None}
-        verdict = Text("It answers." if is_url(options.model) else "It can be run.", "bold green")
-        if report.get("download_bytes"):
-            verdict += Text(f" To get it and ask it: forkroot chat {options.model} 'Who are you?'")
-    if options.json:
-        print(json.dumps(report, indent=2))
-    else:
-        out.print(table)
-        out.print(verdict, soft_wrap=True)
-    return 0 if report["runs"] else 1
-
-
-def _checked(options: argparse.Namespace, plugins: Registry) -> Iterator[Row]:
-    """What is known of a model, row by row. Raises InvalidModel, CallFailed."""
-    model, settings = options.model, read_settings(options.set)
-    if not is_known(model) and (
-        is_url(model) or plugins.may_load(model) or not is_hub_model(model)
-    ):
-        with closing(load(options)) as backend:
-            yield from info_rows(backend.info(), __version__)
-            yield trial(backend)
-        return
-    with _starting():
-        from .core.requirements import facts, find
-    source, of_hub = find(str(pinned(model, settings.pop("revision", None))))
-    config = EngineConfig.from_settings(plugins.resolved(settings))
-    yield from chain(of_hub, facts(source, config))
-    if source.is_whole and not is_dummy(model):  # a dummy would say nothing of a model
-        with closing(load(options)) as backend:
-            yield trial(backend)
-
-
 def serve(options: argparse.Namespace) -> int:
     """Serve a model over HTTP until SIGTERM or Ctrl-C; 1 if the engine died before."""
     from .adapters.http.serve import check_address, obeyed_once
@@ -248,13 +197,56 @@ def serve(options: argparse.Namespace) -> int:
     names = tuple(options.served_name or [own_name])
     if is_restarted and folder is None:
         raise InvalidCall("on_engine_death", "restart", "exit, for a model that a plugin loads")
-    start = partial(load, options, process=not options.in_process, restart=is_restarted)
+    if options.replicas > 1 and (options.in_process or folder is None):
+        allowed = "1, with --in-process and for a model that a plugin loads"
+        raise InvalidCall("replicas", options.replicas, allowed)
+    how = {"process": not options.in_process, "restart": is_restarted}
+    if options.replicas > 1:
+        how |= {"replicas": options.replicas, "policy": options.policy}
+    start = partial(load, options, **how)
     with obeyed_once(), audited(options.audit_log), closing(start()) as backend:
         if not hasattr(backend, "tokenizer"):
             raise InvalidModel(f"the plugin that loads {options.model!r} gives no `tokenizer`")
         limits = server_limits(options)
         runtime = Runtime(backend, backend.tokenizer, names, limits, version=__version__)
         return serve_http(runtime, settings, options.host, options.port)
+
+
+def route(options: argparse.Namespace) -> int:
+    """Serve the model of running servers over one address until SIGTERM or Ctrl-C; 1 if all of them
+    have ended for good."""
+    from .adapters.http.serve import check_address, obeyed_once
+    from .adapters.http.serve import serve as serve_http
+    from .adapters.http.server.audit import audited
+    from .adapters.http.server.runtime import Runtime
+    from .adapters.http.server.settings import tokenizer_info
+    from .adapters.router.joining import over_servers
+    from .core.process.client import read_tokenizer
+
+    settings = access_settings(options)
+    check_address(options.host, options.port)
+    for url in options.replica:
+        if not is_url(url):
+            raise InvalidCall("replica", url, "the URL of a server, as http://127.0.0.1:30001")
+    key = replica_key(options)
+    keys = {} if key is None else {"api_key": key}
+    start = partial(over_servers, options.replica, options.policy, **keys)
+    with obeyed_once(), audited(options.audit_log), closing(start()) as backend:
+        info = backend.info()
+        folder = model_folder(options.tokenizer or info.model)
+        texts = read_tokenizer(folder, EngineConfig(), info.vocabulary_size)
+        backend.tokenizer = texts
+        settings = replace(settings, tokenizer_info=tokenizer_info(folder))
+        names = tuple(options.served_name or [info.model])
+        runtime = Runtime(backend, texts, names, server_limits(options), version=__version__)
+        return serve_http(runtime, settings, options.host, options.port)
+
+
+def drain(options: argparse.Namespace) -> int:
+    """Let a server take no new requests; 1 if some are open at the end of the wait."""
+    from .adapters.http.drain import run
+
+    return run(options)
 
 
 def completion(shell: str, parser: argparse.ArgumentParser) -> int:
@@ -340,13 +332,20 @@ def _parser() -> argparse.ArgumentParser:
     serving.set_defaults(run=serve)
     add_serve_options(serving, model)
 
+    text = "serve the model of several servers at one address"
+    add_route_options(commands.add_parser("route", help=text), route)
+
+    draining = commands.add_parser("drain", help="let a server take no new requests")
+    draining.set_defaults(run=drain)
+    add_drain_options(draining)
+
     benching = commands.add_parser("bench", help="measure an OpenAI-compatible server under load")
     add_bench_options(benching, _new_file)
 
     add_plugins_options(commands.add_parser("plugins", help="list the plugins that are installed"))
 
     checking = commands.add_parser("check", help="check that a model runs here, and what it needs")
-    checking.set_defaults(run=check)
+    checking.set_defaults(run=lambda options: check(options, load, _starting))
     checking.add_argument("model", nargs="?", help=f"{model_source}; default: tiny")
     checking.add_argument("--json", action="store_true", help="print JSON instead of a table")
 

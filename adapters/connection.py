@@ -5,21 +5,15 @@ It knows the protocol and where backends are made; what runs in them it never se
 
 from __future__ import annotations
 
-import functools
-import logging
-import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex
 from weakref import WeakValueDictionary
 
-from ..core.api.config import EngineConfig
-from ..core.api.files import CONFIG_BYTES, read_object
-from ..core.api.keywords import ENGINE_SETTINGS, OF_CONNECT, KeywordOwner, suggestion_for
+from ..core.api.keywords import ENGINE_SETTINGS, KeywordOwner, suggestion_for
 from ..core.api.owner import NonCopyable
 from ..core.api.protocol import (
     Backend,
@@ -27,17 +21,14 @@ from ..core.api.protocol import (
     BackendInfo,
     Call,
     EngineDied,
-    ForkrootError,
     InvalidCall,
     InvalidModel,
     Reply,
 )
 from ..core.common.exits import close_at_exit
 from ..core.common.harmless import hint_errors
-from ..core.model.hub.embedded import ALL_EMBEDDED
 from ..core.model.hub.folders import (
     EMBEDDED,
-    cached_folder,
     is_dummy,
     is_hub_model,
     model_folder,
@@ -46,62 +37,136 @@ from ..core.model.hub.folders import (
     unknown_model,
 )
 from .hints.prefix import Prefixes
+from .names import OTHERS
+from .names import check_name as check_name
+from .names import check_settings as check_settings
+from .names import hub_folder as hub_folder
+from .names import introduce as introduce
+from .names import introduce_embedded as introduce_embedded
+from .names import is_known as is_known
+from .names import is_url as is_url
+from .names import located as located
+from .names import suggestion as suggestion
+from .names import takes_key as takes_key
+from .names import trained_len as trained_len
+from .names import unnamed as unnamed
 
 if TYPE_CHECKING:
     from .registry import Registry
 
-_log = logging.getLogger(__name__)
-_OTHERS = ("the URL of a server", "a name that a plugin knows")
 _OF_SERVERS = KeywordOwner(
     ENGINE_SETTINGS, "{name} is of the engine there: forkroot serve --set {name}=..."
 )
-_URLS = ("base_url", "api_base", "openai_api_base", "endpoint_url")
-_ENGINE = KeywordOwner(
-    ENGINE_SETTINGS,
-    "{name} is of the engine: settings={{'{name}': ...}},"
-    " or a backend from connect(..., {name}=...)",
-)
-_EMBEDDED_NOTE = (
-    "forkroot: %r, the embedded model, has 3.7 million parameters: it knows a few facts, copies"
-    " fields out of short texts, and little else; for real work pass a checkpoint folder or a hub"
-    " model in place of %r, such as Qwen/Qwen2.5-0.5B-Instruct"
-)
+_NOT_GIVEN: Any = object()
+CLUSTERS = ("ray:",)  # how addresses begin of what runs a model that is named beside
 REMOTE_SETTINGS = ("api_key", "connect_timeout", "silence")
 
 
 def connect(
-    model: str | Path = EMBEDDED,
+    where: str | Path | Sequence[str | Path] = _NOT_GIVEN,
+    /,
     *,
+    model: str | Path | Sequence[str | Path] = _NOT_GIVEN,
     process: bool = False,
     restart: bool = False,
     revision: str | None = None,
+    replicas: int | None = None,
+    policy: str = "affinity",
     **settings: Any,
 ) -> Backend:
     """A runtime for a model: a checkpoint folder, "tiny" for the embedded one, a model of the hub
     ("Qwen/Qwen2.5-0.5B-Instruct", or with "@revision"), the URL of a forkroot server
-    ("http://127.0.0.1:30000"), an API model ("openai:MODEL", "anthropic:MODEL"), or another name
-    that a plugin knows. A folder comes before a plugin, and a
-    plugin before the hub, from which what is not in its cache is downloaded.
+    ("http://127.0.0.1:30000"), an API model ("openai:MODEL", "anthropic:MODEL"), a cluster of Ray
+    ("ray:auto", "ray://HOST:10001"), or another name that a plugin knows. A folder comes before a
+    plugin, and a plugin before the hub, from which what is not in its cache is downloaded.
 
+    model: in place of the first argument; beside it, what a cluster is to run.
     process: run it in a child process, so that busy threads of this one do not slow it.
     restart: start another child process where one dies (up to 5 times in a row). Calls that were
       open end in EngineDied, as do those that come before the new one is ready; later ones work. A
       spare process without a model waits for it (about 200 MB, and as much for each rank).
     revision: a branch, a tag or a commit of a hub model.
+    replicas: so many engines of the model in child processes, behind one router. A list of URLs in
+      place of the model: these servers, behind one router (docs/replicas.md).
+    policy: of the router: "affinity", "round-robin", "least-loaded", "power-of-two" or "random".
     settings: as in `core.api.config.EngineConfig`; for a URL as in
     `adapters.http.client.RemoteBackend` (api_key and its like). Raises InvalidModel or InvalidCall,
     and BackendClosed for a URL where no forkroot server answers.
     """
     if not isinstance(process, bool):
         raise InvalidCall("process", process, "True or False")
-    if not isinstance(restart, bool) or (restart and not process):
+    if not isinstance(restart, bool) or (restart and not process and replicas is None):
         allowed = "False, or True beside process=True: an engine in this process ends with it"
         raise InvalidCall("restart", restart, allowed)
     from .registry import registry
 
     plugins = registry()
-    backend = _started(pinned(model, revision), process, restart, settings, plugins)
+    backend: Backend
+    if _is_cluster(where) or _NOT_GIVEN not in (where, model):
+        if model is not _NOT_GIVEN:
+            settings["model"] = pinned(model, revision) if isinstance(model, str | Path) else model
+        if replicas is not None:
+            settings["replicas"] = replicas
+        backend = _clustered(where, {**settings, "policy": policy}, plugins)
+    else:
+        named = model if where is _NOT_GIVEN else where
+        named = EMBEDDED if named is _NOT_GIVEN else named
+        if isinstance(named, list | tuple) or replicas is not None:
+            models = tuple(named) if isinstance(named, list | tuple) else (named,)
+            pins = [pinned(it, revision) for it in models]
+            backend = _routed(pins, process, restart, replicas, policy, settings, plugins)
+        else:
+            backend = _started(pinned(named, revision), process, restart, settings, plugins)
     plugins.started(backend)
+    return backend
+
+
+def _is_cluster(where: object) -> bool:
+    return isinstance(where, str) and where.startswith(CLUSTERS)
+
+
+def _clustered(where: Any, settings: Mapping[str, Any], registry: Registry) -> Backend:
+    """The backend of a plugin that runs `settings["model"]`."""
+    if not isinstance(where, str) or is_known(where) or not registry.may_load(where):
+        allowed = f"no model beside {where!r:.80}, which is one"
+        raise InvalidCall("model", settings.get("model"), allowed)
+    found = registry.load_model(where, settings)
+    if found is None:
+        raise unknown_model(where, OTHERS)
+    return found
+
+
+def _routed(
+    models: Sequence[str | Path],
+    process: bool,
+    restart: bool,
+    replicas: int | None,
+    policy: str,
+    settings: Mapping[str, Any],
+    registry: Registry,
+) -> Backend:
+    start = import_module(".router.start", __package__)
+    start.check_policy(policy)
+    if replicas is None:
+        names = start.names_of(models)
+
+        def one(index: int) -> Backend:
+            return _started(models[index], process, restart, settings, registry)
+    else:
+        count = start.check_replicas(replicas)
+        if len(models) > 1 or is_url(models[0]):
+            raise InvalidCall("replicas", replicas, "None for servers: a list of their URLs")
+        if not is_known(models[0]):  # what a plugin loads, it replicates as it can
+            config = {**settings, "process": process, "replicas": count, "policy": policy}
+            if (found := registry.load_model(str(models[0]), config)) is not None:
+                return found
+        names, source = list(map(str, range(count))), located(models[0])
+
+        def one(index: int) -> Backend:
+            own = start.settings_of(index, count, settings)
+            return _started(source, True, restart, own, registry)
+
+    backend: Backend = start.over(names, one, policy)
     return backend
 
 
@@ -118,7 +183,7 @@ def _started(
         if found is not None:
             return found
         if not is_hub_model(model):
-            raise unknown_model(model, _OTHERS)
+            raise unknown_model(model, OTHERS)
     settings = registry.resolved(settings)
     introduce_embedded(model)
     if process:
@@ -159,105 +224,6 @@ def _remote(url: str, process: bool, settings: Mapping[str, Any]) -> Backend:
         backend.close()
         raise
     return backend
-
-
-def unnamed() -> str:
-    """The embedded model's name, for a caller that named no model; logs a warning."""
-    introduce(logging.WARNING)
-    return EMBEDDED
-
-
-@functools.cache
-def introduce(level: int) -> None:
-    """Log, once in a process at each level, what the embedded model can do and how to use a real
-    one. Without a logging setup, Python writes warnings to stderr and drops lower levels.
-    """
-    _log.log(level, _EMBEDDED_NOTE, EMBEDDED, EMBEDDED)
-
-
-def introduce_embedded(model: str | Path) -> None:
-    """Introduce the embedded model if `model` names it: as a warning on a terminal only."""
-    if str(model) in ALL_EMBEDDED and not Path(model).is_dir():
-        introduce(logging.WARNING if sys.stderr.isatty() else logging.INFO)
-
-
-def is_known(model: str | Path) -> bool:
-    """Whether the model is known without a plugin."""
-    if not isinstance(model, str | Path) or not str(model).strip():
-        return True  # not a name: `connect` raises the error
-    return str(model) in ALL_EMBEDDED or is_dummy(model) or Path(model).is_dir()
-
-
-def check_name(model: str | Path) -> None:
-    """Raise InvalidModel for what cannot be the name of any model."""
-    from .registry import registry
-
-    is_possible = is_known(model) or is_url(model) or is_hub_model(model)
-    if not is_possible and not registry().may_load(model):
-        raise unknown_model(model, _OTHERS)
-
-
-def check_settings(model: str | Path, settings: Mapping[str, Any]) -> None:
-    """Raise InvalidCall for a setting that an engine of ours refuses, before anything is started.
-    Settings of servers and of models that a plugin may load are not checked."""
-    from .registry import registry
-
-    if is_known(model) or not (is_url(model) or registry().may_load(model)):
-        engine = {name: settings[name] for name in settings if name not in OF_CONNECT}
-        EngineConfig.from_settings(registry().resolved(engine))
-
-
-def located(model: str | Path, revision: str | None = None) -> str | Path:
-    """A hub model as its folder, downloaded if it is not in the cache; anything else, and what a
-    plugin may know, as it is. Raises as `connect`."""
-    from .registry import registry
-
-    model = pinned(model, revision)
-    is_ours = is_known(model) or is_url(model) or registry().may_load(model)
-    return model if is_ours or not is_hub_model(model) else model_folder(model)
-
-
-def hub_folder(model: object, revision: str | None = None) -> Path | None:
-    """The cached folder of a hub model, without asking the hub; None for anything else."""
-    if not isinstance(model, str) or not is_hub_model(model):
-        return None
-    with suppress(ForkrootError):
-        return cached_folder(pinned(model, revision))
-    return None
-
-
-def trained_len(model: str | Path) -> int | None:
-    """The most tokens of a sequence that a checkpoint's config allows. Nothing is loaded."""
-    if is_dummy(model) or is_url(model):
-        return None
-    with suppress(
-        ForkrootError, OSError, ValueError, AttributeError
-    ):  # its first use raises the error
-        config = read_object(cached_folder(model) / "config.json", CONFIG_BYTES)
-        found = config.get("max_position_embeddings")
-        return found if isinstance(found, int) else None
-    return None
-
-
-def is_url(model: str | Path) -> bool:
-    """Whether this is the address of a server."""
-    return str(model).lower().startswith(("http://", "https://"))
-
-
-def takes_key(model: str | Path, is_explicit: bool) -> bool:
-    """Whether an adapter's key is for this model: a server's URL, or, where a user gave the key
-    for it, a name that a plugin may know."""
-    from .registry import registry
-
-    return is_url(model) or (is_explicit and not is_known(model) and registry().may_load(model))
-
-
-def suggestion(name: str, known: Iterable[str], *owners: KeywordOwner) -> str:
-    """The end of an error message for a name that is not in `known`: "; did you mean ...?", or
-    where the name is accepted; "" without a suggestion. owners: other places that accept names."""
-    if name in _URLS:
-        return "; pass the URL of a server as the model"
-    return suggestion_for(name, known, *owners, _ENGINE)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

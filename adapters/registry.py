@@ -29,6 +29,7 @@ _PACKAGE = __name__.rpartition(".")[0]
 _MODULES = {
     **dict.fromkeys(("native", "http", "dspy", "langchain", "guidance"), "builtin"),
     "api": "api.plugin",
+    "ray": "ray.plugin",
 }
 BUILT_IN = tuple(
     EntryPoint(name, f"{_PACKAGE}.{module}:{name}", GROUP) for name, module in _MODULES.items()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
+
+import torch
 
 from .api.protocol import Call, CallFailed, Chat, Chunk, Completion, ForkrootError, Text
 from .api.reply import Mailbox
@@ -73,13 +76,16 @@ class RequestHandler:
             if outbox is not None:
                 outbox.is_cancelled = True
                 outbox.cancel()
-        elif kind == "snapshot":  # may take a while: other requests are still handled
+        elif kind in ("snapshot", "prefixes"):  # may take a while: other requests are still handled
             self._preparers.submit("", 1.0, partial(self._answer, kind, number, *details))
         else:
             self._answer(kind, number, *details)
 
     def _start(self, model: str, settings: str) -> None:
-        self._backend = LocalBackend.from_folder(model, self._ranks, **json.loads(settings))
+        given = json.loads(settings)
+        if (engines := given.get("engines", 1)) > 1:
+            torch.set_num_threads(max(1, (os.cpu_count() or 1) // engines))
+        self._backend = LocalBackend.from_folder(model, self._ranks, **given)
         gc.collect()
         gc.freeze()  # what stays for good is not looked at during a step
         threading.Thread(target=self._report_death, args=(self._backend,), daemon=True).start()

@@ -20,6 +20,7 @@ import torch
 
 from ..kernels.devices import why_no_gpu
 from .api.config import CHUNK_TOKENS, MAX_RUNNING, EngineConfig
+from .api.evictions import NUM_PREFIXES, EvictionReport, PrefixReport
 from .api.media import Media, MediaProcessor
 from .api.owner import Owner, ProcessLocal, first_owner
 from .api.protocol import (
@@ -47,10 +48,11 @@ from .fsm.constraints import Constraints
 from .media.limits import MediaLimits
 from .media.load import load as load_media
 from .model import vision
+from .model.checkpoint import load as checkpoints
 from .model.checkpoint.load import Described, auto_dtype, check_shares, describe
 from .model.checkpoint.loops import precompiled
 from .model.checkpoint.memory import Load, largest_load, working_bytes
-from .model.config import DTYPE_BYTES, ModelConfig
+from .model.config import DTYPE_BYTES
 from .model.hub.folders import EMBEDDED, is_dummy, model_folder, model_name
 from .model.parallel import Ranks
 from .model.runner.ranks import RankedRunner, join
@@ -215,8 +217,16 @@ class LocalBackend(ProcessLocal):
         tokens of each edge."""
         return self._run_in_engine(lambda: self._cache.snapshot(max_nodes, max_tokens))
 
+    def evictions(self, after: int = -1) -> EvictionReport:
+        """What the cache has forgotten since a report that ended with this number."""
+        return self._cache.evictions(after)
+
+    def prefixes(self, count: int = NUM_PREFIXES) -> PrefixReport:
+        """The prefixes in the cache that were used last."""
+        return self._run_in_engine(lambda: self._cache.prefixes(count))
+
     def clear_cache(self) -> int:
-        """Forget what no open call uses; returns how many tokens."""
+        """Forget what no open call uses, pinned roots included; returns how many tokens."""
         return self._run_in_engine(self._engine.clear_cache)
 
     def reset_counters(self) -> None:
@@ -327,12 +337,12 @@ def fitted(config: EngineConfig, described: Described) -> EngineConfig:
     check_shares(described, config.ranks)
     dtype = auto_dtype(described, config.device) if config.dtype == "auto" else config.dtype
     if config.deterministic:
-        _check_deterministic(described, dtype)
+        checkpoints.check_deterministic(described, dtype)
     device = _device(config.device)
     shares = config.ranks if device.type == "cuda" else 1  # ranks on a CPU share its memory
     weights = described.num_parameters() * DTYPE_BYTES[dtype] // shares
-    if isinstance(described, ModelConfig) and described.kinds:  # each rank holds all features
-        weights += config.feature_slots * described.hidden_size * DTYPE_BYTES[dtype]
+    # each rank holds all features
+    weights += config.feature_slots * described.feature_size * DTYPE_BYTES[dtype]
     kv_bytes = described.kv_bytes_per_token(dtype) // shares
     if device.type == "cuda":
         free = int(_GPU_SHARE * (torch.cuda.mem_get_info(device)[0] - weights))
@@ -341,17 +351,8 @@ def fitted(config: EngineConfig, described: Described) -> EngineConfig:
         config = replace(config, max_running=load.max_running, chunk_tokens=load.chunk_tokens)
         memory = max(0, free - working_bytes(described, dtype, load, shares))
     else:
-        memory = max(0, available_memory() - weights) // 4
+        memory = max(0, available_memory() - weights) // (3 + config.engines)
     return replace(config, dtype=dtype).resolve(described.context_len, kv_bytes, memory)
-
-
-def _check_deterministic(described: Described, dtype: str) -> None:
-    """Raise InvalidCall where a token's numbers may depend on those beside it."""
-    if dtype != "float32":
-        raise InvalidCall("dtype", dtype, "float32, with deterministic=True")
-    if not isinstance(described, ModelConfig) or described.num_experts:
-        allowed = "False, but for dense models of our own architectures (docs/models.md)"
-        raise InvalidCall("deterministic", True, allowed)
 
 
 def _loads(config: EngineConfig) -> Iterator[Load]:
@@ -360,7 +361,7 @@ def _loads(config: EngineConfig) -> Iterator[Load]:
     for halvings in range(4):
         running = config.max_running or max(_GPU_RUNNING >> halvings, MAX_RUNNING)
         tokens = config.chunk_tokens or max(_GPU_CHUNK >> halvings, CHUNK_TOKENS)
-        others = config.host_slots > 0, config.context_len or 0
+        others = config.host_slots > 0, config.context_len or 0, config.tower_tokens or tokens
         yield Load(tokens, running, config.graphs, is_other, *others)
 
 

@@ -58,10 +58,13 @@ class DeviceSampler(Protocol):
 def _cpu(pool: Pool) -> Attention:
     from .cpu.attention.attention import CpuAttention
     from .cpu.attention.decode import can_read
+    from .cpu.attention.trial import is_attention_right
 
-    return (
-        CpuAttention(pool.dtype, pool.dim) if can_read(pool.dtype) else PlainAttention(pool.device)
-    )
+    if can_read(pool.dtype):
+        attention = CpuAttention(pool.dtype, pool.dim)
+        if is_attention_right(attention, pool.dtype, pool.num_kv_heads, pool.dim, pool.group):
+            return attention
+    return PlainAttention(pool.device)
 
 
 def _deterministic(pool: Pool) -> Attention:

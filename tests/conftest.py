@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-NOT_PACKAGED = {"tests", "benchmarks", "docs", "build", "dist"}
+NOT_PACKAGED = {"tests", "benchmarks", "deploy", "docs", "build", "dist"}
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test asks the real hub
 if "PYTEST_XDIST_WORKER" in os.environ:  # threads of several processes would wait for one another
@@ -29,6 +30,23 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that may take longest begin, so that no process is alone with one at the end."""
+
+    def longest(item: pytest.Item) -> float:
+        marker = item.get_closest_marker("timeout")
+        seconds: float = marker.args[0] if marker is not None else 0
+        return seconds if seconds > 300 else 0
+
+    items.sort(key=longest, reverse=True)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Modules and collected tests are there to the end: garbage is not looked for among them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

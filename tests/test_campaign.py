@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import mmap
 import os
 import random
 import re
@@ -164,6 +165,18 @@ def test_the_kill_matrix_has_every_cell_and_two_hundred_faults() -> None:
         *(("program", it) for it in ("thread", "rank", "compiler")),
     }
     assert kills.faults_of(Plan(3)) != kills.faults_of(Plan(4))
+    parts = [kills.faults_of(Plan(is_full=True, faults=it)) for it in ((0, 99), (99, 300))]
+    assert [*parts[0], *parts[1]] == faults
+
+
+def test_each_fault_of_a_cell_that_ends_late_is_counted() -> None:
+    fault = kills.MATRIX[0]
+    times = (1.0, 1.0), (16.0, 10.5), (1.0, 1.0), (None, 2.0)
+    verdict = kills.judged([kills.Outcome(fault, 9, 9, *it, "") for it in times], [], 4)
+    assert verdict.figures["ended_late"] == [str(fault)] * 2
+    assert verdict.figures["back_late"] == [str(fault)]
+    assert verdict.figures["back_s"] == {str(fault): [1.0, 10.5, 1.0, 2.0]}
+    assert (verdict.figures["last_ended_s"], verdict.figures["last_back_s"]) == (16.0, 10.5)
 
 
 @pytest.mark.parametrize(
@@ -251,12 +264,19 @@ def test_the_slope_of_memory_is_found_beside_noise_and_workers_that_come_and_go(
     assert found.mb_per_hour["all"] == pytest.approx(mb_per_hour, abs=8)
     assert found.mb_per_hour["core.child"] == pytest.approx(mb_per_hour, abs=8)
     assert found.most == {"core.child": 1, "compile_worker": 2}
+    low, high = found.bounds
+    assert low <= found.mb_per_hour["all"] <= high
+    assert high - low < 40
+    assert len(found.series["all"]) == 30
 
 
 def test_memory_of_a_process_counts_what_it_holds() -> None:
-    before = own_bytes(os.getpid())
-    held = b"x" * 50_000_000
+    num_bytes = 50_000_000
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    with mmap.mmap(-1, num_bytes, flags) as held:  # pages of its own, whatever malloc keeps
+        held.write(b"x" * num_bytes)
+        during = own_bytes(os.getpid())
     after = own_bytes(os.getpid())
-    assert before is not None and after is not None
-    assert len(held) * 0.9 < after - before < len(held) * 1.5
+    assert during is not None and after is not None
+    assert num_bytes * 0.9 < during - after < num_bytes * 1.1
     assert own_bytes(2**22 + 1) is None

@@ -371,7 +371,7 @@ def test_completion_prints_a_script_that_knows_every_command(
 ) -> None:
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
-    commands = ("demo", "chat", "serve", "bench", "check", "plugins", "completion")
+    commands = "demo", "chat", "serve", "drain", "bench", "check", "plugins", "completion"
     assert all(command in script for command in commands)
     assert "served-name" in script
 

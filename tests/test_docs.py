@@ -1,8 +1,9 @@
 """The pages are true: their programs run on the embedded model and print what they say, links lead
 somewhere.
 
-The Python of a page runs from top to bottom in a process of its own, as a reader would run it; of
-the README each block is independent. What a block prints is in comments behind its prints, or by
+The Python of a page runs from top to bottom in a process of its own, as a reader would run it (a
+fork of one that has imported the packages, which takes seconds); of the README each block is
+independent. What a block prints is in comments behind its prints, or by
 a block of the language `text` below it. Where a page names the URL of a server, there is one.
 """
 
@@ -14,10 +15,11 @@ import runpy
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from subprocess import PIPE
+from typing import NamedTuple, TypeAlias
 
 import pytest
 
@@ -40,12 +42,30 @@ URL = "http://127.0.0.1:30000"
 FRAMEWORKS = ("dspy", "guidance", "langchain_core", "openai")
 NOT_RUN = {  # by their first lines
     "import sglang": "README.md: it needs SGLang, as tests/adapters/http/sglang does",
+    "# on a cluster of Ray": "docs/replicas.md: it needs a cluster, as tests/adapters/ray does",
+    "# a job on a cluster of Ray": "docs/replicas.md: it needs a cluster, too",
 }
 MARK = "\x1e"
+PACKAGES = ("forkroot.core.local", *FRAMEWORKS)
 RUN = f"""
-import json, sys
+import json, os, sys
+from importlib import import_module
+from importlib.util import find_spec
+for name in {PACKAGES!r}:
+    if find_spec(name.partition(".")[0]):
+        import_module(name)
+for line in sys.stdin:
+    blocks, *files = json.loads(line)
+    pid = os.fork()
+    if not pid:
+        break
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), files[0], flush=True)
+else:
+    sys.exit()
+for number, file in enumerate((os.devnull, *files)):
+    os.dup2(os.open(file, os.O_RDWR | os.O_CREAT), number)
 one = {{"__name__": "page"}}
-for place, source, is_alone in json.load(sys.stdin):
+for place, source, is_alone in blocks:
     exec(compile(source, place, "exec"), {{"__name__": "page"}} if is_alone else one)
     print(end={MARK!r}, flush=True)
 """
@@ -66,6 +86,17 @@ class Block(NamedTuple):
         printed = iter([line.split() for line in out.splitlines()])
         expected = re.findall(r"^ *print\(.*\)  # (.+)$", self.source, re.MULTILINE)
         return all(line.split() in printed for line in expected)  # in this order
+
+
+class Ran(NamedTuple):
+    """What a process ended with, and what it printed."""
+
+    status: int
+    out: str
+    errors: str
+
+
+Run: TypeAlias = Callable[[list[tuple[str, str, bool]]], Ran]
 
 
 def blocks(page: str) -> list[Block]:
@@ -101,6 +132,25 @@ def url() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """run([(place, source, is_alone), ...]): these blocks, in one process."""
+    command, pipes = [sys.executable, "-c", RUN], {"stdin": PIPE, "stdout": PIPE}
+    with subprocess.Popen(command, **pipes, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        answers, questions = process.stdout, process.stdin
+
+        def run(given: list[tuple[str, str, bool]]) -> Ran:
+            folder = tmp_path_factory.mktemp("page")
+            files = folder / "out", folder / "errors"
+            print(json.dumps([given, *map(str, files)]), file=questions, flush=True)
+            found = (line.rstrip().partition(" ") for line in answers)  # or of one given up
+            status = next(int(status) for status, _, file in found if file == str(files[0]))
+            return Ran(status, *(file.read_text("utf-8") for file in files))
+
+        yield run
+
+
 def test_pages_have_programs_and_few_are_not_run() -> None:
     assert {"README.md", "docs/language.md", "docs/server.md"} <= set(WITH_PROGRAMS)
     left = [it for page in PAGES for it in blocks(page) if not is_run(it)]
@@ -110,18 +160,16 @@ def test_pages_have_programs_and_few_are_not_run() -> None:
 
 
 @pytest.mark.parametrize("page", WITH_PROGRAMS)
-def test_the_programs_of_a_page_run_and_print_what_it_says(page: str, url: str) -> None:
+def test_the_programs_of_a_page_run_and_print_what_it_says(page: str, url: str, run: Run) -> None:
     found = programs(page)
     for name in FRAMEWORKS:
         if find_spec(name) is None and any(name in block.source for block in found):
             pytest.skip(f"needs {name}")
     is_alone = page == "README.md"
     given = [(it.place, it.source.replace(URL, url), is_alone) for it in found]
-    done = subprocess.run(
-        [sys.executable, "-c", RUN], input=json.dumps(given), capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    printed = done.stdout.split(MARK)
+    done = run(given)
+    assert done.status == 0, done.errors
+    printed = done.out.split(MARK)
     for block, out in zip(found, printed, strict=False):
         assert bool(out.strip()) is ("print(" in block.source), block.place
         assert block.has_printed(out), f"{block.place} printed {out}"
@@ -191,18 +239,16 @@ def test_contributing_links_to_the_modules_of_each_part() -> None:
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.name)
-def test_a_notebook_prints_what_is_saved_in_it(notebook: Path) -> None:
+def test_a_notebook_prints_what_is_saved_in_it(notebook: Path, run: Run) -> None:
     cells = [it for it in json.loads(notebook.read_text("utf-8"))["cells"] if "outputs" in it]
     assert cells
     places = [f"{notebook.name}: cell {it['execution_count']}" for it in cells]
     sources = ["".join(it["source"]) for it in cells]
     given = [(place, source, False) for place, source in zip(places, sources, strict=True)]
-    done = subprocess.run(
-        [sys.executable, "-c", RUN], input=json.dumps(given), capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    done = run(given)
+    assert done.status == 0, done.errors
     saved = ["".join(line for it in cell["outputs"] for line in it["text"]) for cell in cells]
-    assert done.stdout.split(MARK)[:-1] == saved
+    assert done.out.split(MARK)[:-1] == saved
 
 
 def test_every_page_is_in_the_navigation_of_the_site() -> None:

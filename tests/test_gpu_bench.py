@@ -60,13 +60,14 @@ def run(tree: Path, *options: str, out: Path, python: str = sys.executable, **en
 
 @pytest.fixture
 def copied_tree(tmp_path: Path, files: tuple[Path, ...]) -> Path:
-    """The sources under another name, without compiled loops or anything else made here."""
+    """The sources under another name, and loops as far as they are compiled here: a machine of the
+    same kind would compile them for minutes."""
     tree = tmp_path / "a-copy of it"
     aside = [it.relative_to(ROOT) for name in ("benchmarks", "tests") for it in walked(name)]
-    for path in (*files, *aside, Path("pyproject.toml"), Path("constraints-cpu.txt")):
-        if path.suffix not in (".nbi", ".nbc"):
-            (tree / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / path, tree / path)
+    loops = [it.relative_to(ROOT) for it in (ROOT / "kernels").rglob("*.nb[ci]")]
+    for path in (*files, *aside, *loops, Path("pyproject.toml"), Path("constraints-cpu.txt")):
+        (tree / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / path, tree / path)
     return tree
 
 

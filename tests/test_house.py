@@ -35,6 +35,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
             "adapters/common/",
             "adapters/langchain/hints/",
             "adapters/http/wire/",
+            "adapters/native/movement/",
         ),
     ),
     (
@@ -45,7 +46,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (
         *("core/fsm/json_schema/", "kernels/cpu/decoder/", "adapters/native/language/"),
         *("adapters/langchain/", "adapters/http/requests/", "adapters/http/bench/"),
-        "adapters/api/",
+        *("adapters/api/", "adapters/router/"),
     ),
     (
         *("core/fsm/grammar/", "kernels/devices.py", "adapters/native/interpreter/"),
@@ -59,6 +60,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "adapters/native/remote/",
     ),
     ("core/model/vision/", "adapters/native/compiler/"),
+    ("adapters/native/compiler/sharing/",),
     ("adapters/native/",),
     ("adapters/native/jobs/", "adapters/http/programs/"),
     (
@@ -66,8 +68,9 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         *("core/model/arch/", "core/model/transformers/", "core/model/sampling/"),
         *("adapters/sglang/", "adapters/dspy/", "adapters/http/", "__init__.py"),
     ),
-    ("core/model/runner/", "core/model/checkpoint/", "examples/"),
+    ("core/model/runner/", "core/model/checkpoint/", "examples/", "adapters/ray/"),
     ("core/", "models/training/world/"),
+    ("check_command.py",),
     ("models/training/tasks/", "models/training/scenes/", "__main__.py"),
     ("models/training/",),
     ("models/", "models/training/vision/"),
@@ -83,7 +86,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "core/api/": ("core/common/",),
     "core/text/": ("core/api/",),
     "core/media/": BASE,
-    "core/radix/": ("core/api/",),
+    "core/radix/": BASE,
     "core/fsm/regex/": ("core/api/",),
     "core/fsm/tokens/": ("core/api/", "core/fsm/regex/"),
     "core/fsm/json_schema/patterns/": ("core/api/", "core/fsm/regex/"),
@@ -133,6 +136,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/hints/": BASE,
     "adapters/common/": BASE,
     "adapters/": (*BASE, "core/model/hub/", "adapters/hints/", "adapters/common/"),
+    "adapters/router/": (*BASE, "adapters/", "adapters/common/"),
     "adapters/api/": (*BASE, "adapters/", "adapters/common/"),
     "adapters/native/language/": (*BASE, "adapters/", "adapters/common/"),
     "adapters/native/interpreter/": (*BASE, "adapters/native/language/"),
@@ -140,6 +144,11 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/native/compiler/passes/": (
         *(*BASE, "adapters/native/language/"),
         "adapters/native/compiler/graph/",
+    ),
+    "adapters/native/movement/": BASE,
+    "adapters/native/compiler/sharing/": (
+        *(*BASE, "adapters/native/movement/"),
+        *("adapters/native/compiler/", "adapters/native/compiler/graph/"),
     ),
     "adapters/native/compiler/": (
         *(*BASE, "adapters/native/language/", "adapters/native/interpreter/"),
@@ -156,9 +165,15 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/sglang/": (*BASE, "adapters/", "adapters/native/*"),
     "adapters/dspy/patterns/": ("core/api/", *SCHEMAS),
     "adapters/dspy/hints/": (*BASE, "adapters/hints/", "adapters/dspy/patterns/"),
-    "adapters/dspy/": (*BASE, "adapters/", "adapters/common/", "adapters/dspy/*"),
+    "adapters/dspy/": (*BASE, "core/media/", "adapters/", "adapters/common/", "adapters/dspy/*"),
     "adapters/langchain/hints/": ("core/api/",),
-    "adapters/langchain/": (*BASE, "adapters/", "adapters/common/", "adapters/langchain/*"),
+    "adapters/langchain/": (
+        *BASE,
+        "core/media/",
+        "adapters/",
+        "adapters/common/",
+        "adapters/langchain/*",
+    ),
     "adapters/guidance/grammar/": ("core/api/", *SCHEMAS),
     "adapters/guidance/": (*BASE, "adapters/", "adapters/common/", "adapters/guidance/*"),
     "adapters/http/wire/": BASE,
@@ -175,6 +190,10 @@ KNOWS: dict[str, tuple[str, ...]] = {
     ),
     "adapters/http/bench/": ("core/api/", "adapters/"),
     "adapters/http/": (*BASE, "adapters/", "adapters/common/", "adapters/http/*"),
+    "adapters/ray/": (
+        *(*BASE, "core/model/hub/", "core/process/", "adapters/", "adapters/common/"),
+        *("adapters/router/", "adapters/native/*", "adapters/http/*"),
+    ),
     "__init__.py": (*BASE, "adapters/", "adapters/native/", "adapters/sglang/"),
     "examples/": (
         *("__init__.py", *BASE, "core/media/", "adapters/", "adapters/dspy/"),
@@ -186,7 +205,8 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "models/training/": ("models/training/*",),
     "models/training/vision/": ("models/training/*", "core/model/hub/"),
     "models/": (),
-    "__main__.py": ("core/*", "adapters/*", "examples/", "__init__.py"),
+    "check_command.py": ("core/*", "adapters/*", "examples/", "__init__.py"),
+    "__main__.py": ("check_command.py", "core/*", "adapters/*", "examples/", "__init__.py"),
 }
 
 # The ways up: `forkroot.connect` fetches the composition root, or a client, when called, and a hub
@@ -197,6 +217,7 @@ WAYS_UP = {
     ("adapters/connection.py", "core/process/client.py"),
     ("adapters/connection.py", "core/process/supervisor.py"),
     ("adapters/connection.py", "adapters/http/client.py"),
+    ("adapters/connection.py", "adapters/router/start.py"),
 }
 
 TORCH = ("torch", "triton", "flashinfer", "safetensors.torch")

@@ -24,7 +24,7 @@ def test_answers_are_those_of_transformers_and_pictures_are_computed_once(
     kind: str, tmp_path: Path
 ) -> None:
     folder = make(kind, "tiny", 1, tmp_path / kind)
-    args = SimpleNamespace(seed=3, repeats=1, no_rival=False)
+    args = SimpleNamespace(seed=3, repeats=1, no_rival=False, dtype="float32")
     figures = measure(folder, kind, SIZES[kind], args, process_time)
     assert "skipped" not in figures
     assert figures["programs"] == SIZES[kind].questions

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...core.api.protocol import InvalidCall, UnsupportedCall
 from ...core.common.suggestions import did_you_mean
-from ..common.data_urls import data_of
+from ...core.media.sources import from_url
 
 _TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 _IMAGES = ("image_url", "input_image")
@@ -92,7 +92,7 @@ def _image(part: Mapping[str, Any], field: str) -> Mapping[str, Any]:
     given = part.get("image_url")
     is_plain = part["type"] == "image_url" and isinstance(given, Mapping)
     url = given.get("url") if isinstance(given, Mapping) else given
-    data_of(url, f"{field}.image_url")
+    from_url(url, "image", f"{field}.image_url")
     return part if is_plain else {"type": "image_url", "image_url": {"url": url}}
 
 

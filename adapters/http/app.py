@@ -19,7 +19,7 @@ from starlette.routing import BaseRoute, Match, Route
 
 from ...core.common.suggestions import did_you_mean
 from ..registry import registry
-from .forkroot import calls, operation, page, prefixes
+from .forkroot import calls, operation, page, prefixes, reports
 from .openai import chat, completions, models, responses
 from .programs import routes as programs
 from .requests.bodies import REPORTED_ERRORS, FastPath, is_reader
@@ -31,6 +31,7 @@ from .server.errors import Fault, Refused, error_response, fault_of
 from .server.fetch import Fetcher
 from .server.keys import Keys
 from .server.metrics import Metrics
+from .server.rate_limits import RateLimits
 from .server.request_registry import RequestRegistry
 from .server.runtime import Elsewhere, Runtime
 from .server.settings import Settings
@@ -46,7 +47,9 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
     """The server of one model. settings: who may use it; None: everybody."""
     settings = settings or Settings()
     metrics = Metrics(runtime.backend)
-    requests = RequestRegistry(runtime.backend, metrics, runtime.limits.deadline, settings.rates)
+    keys = Keys(settings)
+    rate_limits = RateLimits(settings.rates, by_tenant=keys.rates)
+    requests = RequestRegistry(runtime.backend, metrics, runtime.limits.deadline, rate_limits)
     passes_on = isinstance(runtime.backend, Elsewhere)
     texts = CheckedTexts(runtime.texts, runtime.backend.info)
     served = replace(runtime, backend=requests, texts=texts, passes_on=passes_on)
@@ -61,6 +64,7 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
         programs.routes(served, requests),
         operation.routes(served, requests, metrics),
         page.routes(runtime),
+        reports.routes(runtime),
     ]
     for router in routers:
         app.include_router(router)
@@ -74,7 +78,7 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
     app.add_middleware(
         AdmissionMiddleware,
         registry=requests,
-        keys=Keys(settings),
+        keys=keys,
         metrics=metrics,
         limits=runtime.limits,
         workers=runtime.workers,

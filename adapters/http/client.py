@@ -10,11 +10,13 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import httpx
 
 from ...core.api.dialects import log_ignored
+from ...core.api.evictions import EvictionReport, PrefixReport
 from ...core.api.owner import Closing, Owner
 from ...core.api.protocol import (
     BackendClosed,
@@ -32,7 +34,7 @@ from ...core.common.exits import close_at_exit
 from ..programs import FEATURE, ProgramReceiver, ProgramRequest
 from .client_exchange import Exchange, no_server, refused, shown, unreachable
 from .client_programs import ProgramExchange, SentPrograms
-from .wire.callwire import INFO_PATH, SILENCE, plain, value_of
+from .wire.callwire import EVICTIONS_PATH, INFO_PATH, PREFIXES_PATH, SILENCE, plain, value_of
 
 _CALLS_AT_ONCE = 8  # of one pool of connections
 
@@ -115,13 +117,27 @@ class RemoteBackend(Closing):
     def info(self) -> BackendInfo:
         """What the server runs, and its counters where this client may see them. Raises
         BackendClosed if no forkroot server answers, and the errors of the server."""
+        found: BackendInfo = self._get(INFO_PATH)
+        self._takes_programs = FEATURE in found.features
+        return replace(found, features=frozenset(found.features))
+
+    def evictions(self, after: int = -1) -> EvictionReport:
+        """What the server's cache has forgotten since a report that ended with this number. Raises
+        as `info`."""
+        found: EvictionReport = self._get(f"{EVICTIONS_PATH}?after={after}")
+        return found
+
+    def prefixes(self) -> PrefixReport:
+        """The prefixes in the server's cache that were used last. Raises as `info`."""
+        found: PrefixReport = self._get(PREFIXES_PATH)
+        return found
+
+    def _get(self, path: str) -> Any:
+        """The value that a route of the server gives."""
         if self._is_closed:
             raise BackendClosed.before()
         try:
-            with httpx.Client(
-                base_url=self._url, headers=self._headers, timeout=self._timeout
-            ) as http:
-                response = http.get(INFO_PATH)
+            response = self._answer(path)
         except (httpx.RemoteProtocolError, httpx.ReadError) as error:
             if self._url.scheme == "https":
                 raise unreachable(self._url, error) from error
@@ -129,14 +145,35 @@ class RemoteBackend(Closing):
             raise no_server(self._url, f"{error!r:.200}; did you mean {suggested}?") from error
         except httpx.HTTPError as error:
             raise unreachable(self._url, error) from error
+        except RuntimeError as error:  # closed meanwhile
+            raise BackendClosed.before() from error
         if response.status_code != httpx.codes.OK:
             raise refused(self._url, response, response.content)
         try:
-            found: BackendInfo = value_of(response.json())
-            self._takes_programs = FEATURE in found.features
-            return replace(found, features=frozenset(found.features))
+            return value_of(response.json())
         except (ValueError, TypeError, AttributeError) as error:
             raise no_server(self._url, f"its answer cannot be read ({error!r:.100})") from error
+
+    def _answer(self, path: str) -> httpx.Response:
+        """The answer to a question; once more where the kept connection was closed meanwhile."""
+        if not self._owner.is_here:  # the connection is the parent's
+            with self._new_client() as http:
+                return http.get(path)
+        try:
+            return self._questions.get(path)
+        except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+            return self._questions.get(path)
+
+    @cached_property
+    def _questions(self) -> httpx.Client:
+        """For questions that wait for their answer, on a connection that is kept."""
+        return self._new_client()
+
+    def _new_client(self) -> httpx.Client:
+        verify = httpx.create_ssl_context() if self._url.scheme == "https" else False
+        return httpx.Client(
+            base_url=self._url, headers=self._headers, timeout=self._timeout, verify=verify
+        )
 
     def takes_programs(self) -> bool:
         """As `ProgramHost.takes_programs`."""
@@ -180,6 +217,8 @@ class RemoteBackend(Closing):
             is_first, self._is_closed = not self._is_closed, True
             if is_first:
                 self._ending = asyncio.run_coroutine_threadsafe(self._shut(), self._loop)
+        if "_questions" in vars(self):
+            self._questions.close()
         if threading.current_thread() is not self._thread:
             self._thread.join()
 

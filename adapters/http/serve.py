@@ -167,6 +167,7 @@ class AnnouncedServer(uvicorn.Server):
         if self._registry is None:
             await super().shutdown(sockets)
             return
+        self._registry.drain(True)
         if self._registry.open:
             message = "open requests: %d; they have %g s, Ctrl-C ends them at once"
             _log.info(message, len(self._registry.open), self._drain)

@@ -24,7 +24,7 @@ from ...core.api.protocol import (
     UnsupportedCall,
     Video,
 )
-from ..common.data_urls import data_of
+from ...core.media.sources import from_url
 from ..common.spelling import spell
 from ..common.surrogates import check_text, check_texts
 from ..common.tools import Invocation, ToolFormat, ToolSpec
@@ -111,13 +111,13 @@ def _segment(part: Any, field: str) -> Segment | None:
             "type": "image_url" | "input_image",
             "image_url": {"url": str(url)} | str(url),
         }:
-            return Image(data_of(url, f"{field}.image_url"))
+            return Image(from_url(url, "image", f"{field}.image_url"))
         case {"type": "video_url", "video_url": {"url": url} | str(url) as given}:
             inner = given if isinstance(given, Mapping) else {}
             frames = inner.get("num_frames", part.get("num_frames", NUM_FRAMES))
             if type(frames) is not int or frames < 1:
                 raise InvalidCall(f"{field}.num_frames", frames, "an integer >= 1")
-            return Video(data_of(url, f"{field}.video_url", "a video"), frames)
+            return Video(from_url(url, "video", f"{field}.video_url"), frames)
     kind = part.get("type") if isinstance(part, Mapping) else part
     raise UnsupportedCall(f"{field}.type", kind, "text, or an image or a video given as data")
 

@@ -11,6 +11,8 @@ from .compiler.graph.errors import InvalidGraph
 from .compiler.graph.graph import Graph
 from .interpreter.variables import UnsetVariable
 from .language.settings import get_default_backend, set_default_backend
+from .movement.asking import Asked
+from .movement.rules import Rules
 from .primitives import (
     assistant,
     gen,
@@ -25,8 +27,11 @@ from .primitives import (
 )
 from .program import Program, function
 from .state import ForkGroup, ProgramState
+from .summary import BatchSummary, usage
 
 __all__ = [
+    "Asked",
+    "BatchSummary",
     "CompiledProgram",
     "ForkGroup",
     "Graph",
@@ -34,6 +39,7 @@ __all__ = [
     "NotTraceable",
     "Program",
     "ProgramState",
+    "Rules",
     "UnsetVariable",
     "assistant",
     "function",
@@ -47,6 +53,7 @@ __all__ = [
     "select",
     "set_default_backend",
     "system",
+    "usage",
     "user",
     "video",
 ]

@@ -22,6 +22,7 @@ from .interpreter.context import new_root
 from .language.settings import Settings
 from .run import AnyRun, Run, restored
 from .state import ProgramState
+from .summary import usage
 
 _log = logging.getLogger(__name__)
 _MAX_RETRIES = 8  # with a checkpoint: an engine has 90 seconds to start
@@ -124,7 +125,7 @@ class Batch:
             at_end.enter_context(threads)
             futures = [threads.submit(self._state, index) for index in range(len(self._items))]
             try:
-                with _progress(progress_bar, len(futures)) as advance:
+                with _progress(progress_bar, futures) as advance:
                     yield futures, advance
             except BaseException as error:
                 for future in futures:
@@ -214,11 +215,15 @@ def _num_threads(wanted: int | Literal["auto"], num_items: int) -> int:
 
 
 @contextmanager
-def _progress(is_wanted: bool | None, num: int) -> Iterator[Callable[[], object]]:
+def _progress(
+    is_wanted: bool | None, futures: Sequence[Future[ProgramState]]
+) -> Iterator[Callable[[], object]]:
+    """Counts ended runs; shows a bar, and at the end what all runs used."""
     if not (sys.stderr.isatty() if is_wanted is None else is_wanted):
         yield lambda: None
         return
     from tqdm import tqdm
 
-    with tqdm(total=num) as bar:
+    with tqdm(total=len(futures)) as bar:
         yield bar.update
+    print(usage(future.result() for future in futures), file=sys.stderr)

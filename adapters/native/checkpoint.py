@@ -21,6 +21,7 @@ from .language.plain import encoded
 from .language.settings import Settings
 from .records import Kind, RecordFile
 
+SOURCE = "__forkroot_source__"
 _KIND = Kind("checkpoint", "batch", 1, "run_batch", "batch", "ended item")
 
 
@@ -57,19 +58,22 @@ def header_of(
     sampling = {**settings.sampling, "scored_from": settings.scored_from}
     return {
         "program": getattr(body, "__qualname__", "program"),
-        "source": _digest(_source(body)),
+        "source": digest(source_of(body)),
         "models": [settings.find().info().model]
         + [settings.backends[name].info().model for name in sorted(settings.backends)],
         "settings": encoded({name: sampling[name] for name in sorted(sampling)}, "settings"),
         "num_items": len(items),
-        "arguments": _digest(json.dumps(arguments, sort_keys=True)),
+        "arguments": digest(json.dumps(arguments, sort_keys=True)),
     }
 
 
-def _source(body: Callable[..., Any]) -> str:
+def source_of(body: Callable[..., Any]) -> str:
     """The text of a program, or its code where there is no text, and the plain values that it
-    takes from around it."""
+    takes from around it. A function that came from another machine has it as its attribute
+    SOURCE."""
     body = unwrap(body)
+    if isinstance(known := getattr(body, SOURCE, None), str):
+        return known
     found = getattr(body, "source_text", None)  # of a compiled program
     if isinstance(found, str):
         return found
@@ -100,5 +104,6 @@ def _value(cell: Any) -> str:
         return "..."
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """A short name of a text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]

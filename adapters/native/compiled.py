@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from inspect import Parameter as Entry
 from inspect import Signature
@@ -17,16 +18,19 @@ from ...core.api.protocol import Backend, Call, Chat, ForkHint, InvalidCall, Pro
 from ...core.common.harmless import hint_errors
 from .batch import most_threads
 from .compiler.executor import Execution, Surroundings
-from .compiler.explain import Explanation
+from .compiler.explain import Explanation, Worth
 from .compiler.graph.blocks import Parameter
 from .compiler.graph.graph import MAX_BYTES, Graph
 from .compiler.picture import picture_of
 from .compiler.plan import Plan, planned, prompt_of
+from .compiler.sharing.moves import Moved
 from .compiler.svg import svg_of
 from .compiler.terminal import text_of
 from .interpreter.interpreter import Interpreter
 from .language.expressions import Expression
 from .language.settings import Settings
+from .movement.rules import Reorderer
+from .moving import move_graph
 from .placing import Placing
 from .primitives import image, video
 from .room import Room
@@ -42,7 +46,8 @@ class CompiledProgram(Runnable):
     meta information. See `Runnable` for its keywords.
 
     passes: names in `PASSES`; None: all. A backend that a node names is one of the run's
-    `backends`. It is pickled as the graph's JSON. Raises InvalidCall.
+    `backends`. movement: what code movement did to the graph; None: it was not asked for. It is
+    pickled as the graph's JSON. Raises InvalidCall.
     """
 
     def __init__(
@@ -51,10 +56,12 @@ class CompiledProgram(Runnable):
         passes: Iterable[str] | None = None,
         *,
         state_type: type[ProgramState] = ProgramState,
+        movement: Moved | None = None,
     ) -> None:
         self.graph = graph
         self.name = graph.name
         self.plan = planned(graph, passes)
+        self.movement = movement
         self._state_type = state_type
         self._room = Room(self.plan.graph)
         self._digest = graph.digest()
@@ -76,11 +83,38 @@ class CompiledProgram(Runnable):
         """A hint of what all runs begin with, for the first call of each."""
         return self._root(None)
 
+    def move_for_sharing(
+        self,
+        reorderer: Reorderer | bool = True,
+        *,
+        samples: Iterable[Mapping[str, Any]] = (),
+        **settings: Any,
+    ) -> CompiledProgram:
+        """The program with constant texts moved ahead of its arguments, so that its runs share
+        more. It may answer otherwise than this one: what moved is in `movement.explain()`.
+
+        reorderer: proposes orders, which are all checked; True: `Rules()`. samples: arguments on
+        which both programs must give the same values; settings: of these runs (their backend).
+        Raises InvalidCall, and what the reorderer or these runs raise.
+        """
+        passes = self.plan.passes
+
+        def program_of(graph: Graph) -> CompiledProgram:
+            return CompiledProgram(graph, passes, state_type=self._state_type)
+
+        movement = move_graph(self.graph, program_of, reorderer, samples, settings)
+        return CompiledProgram(
+            movement.graph, passes, state_type=self._state_type, movement=movement
+        )
+
     def explain(self, backend: Backend | str | None = None) -> Explanation:
         """What each pass is worth, as a table where it is printed. backend: counts tokens, and
         says what room it has for runs; without one tokens are estimated."""
         found = None if backend is None else Settings(backend=backend).find()
-        return self._room.explained(self.plan, found)
+        explanation = self._room.explained(self.plan, found)
+        if self.movement is None:
+            return explanation
+        return replace(explanation, worths=(*explanation.worths, _worth(self.movement)))
 
     def draw(self, path: str | os.PathLike[str] | None = None) -> str:
         """A picture of the graph, streams as columns: as text for a terminal, and as an SVG file
@@ -136,6 +170,13 @@ class CompiledProgram(Runnable):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the graph to a file, which `load` reads. Raises InvalidCall where it cannot."""
         _write(path, self.graph.to_json() + "\n")
+
+
+def _worth(movement: Moved) -> Worth:
+    """Of code movement; by how much is told in full by `movement.explain`."""
+    grown = movement.num_characters
+    text = f"constant prefix longer by {grown} characters (see movement.explain())"
+    return Worth("move", True, text, grown, "characters")
 
 
 def load(path: str | os.PathLike[str], passes: Iterable[str] | None = None) -> CompiledProgram:

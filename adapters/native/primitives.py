@@ -23,7 +23,7 @@ from .language.expressions import (
     flatten,
 )
 from .language.settings import SAMPLING_FIELDS, checked_backend, checked_start, sampling_fields
-from .language.unknown import Unknown, UnknownMedia
+from .language.unknown import Unknown, UnknownMedia, check_known
 
 _OF_RUNS = KeywordOwner(
     ("backends", "deadline", "hints", "namespace", "priority"),
@@ -142,8 +142,7 @@ def image(source: Source) -> Expression:
 def video(source: Source, num_frames: int) -> Expression:
     """A clip, of which the model is shown `num_frames` evenly spaced frames: as `image`, or frames,
     as a list of images or an array of uint8 [frames, height, width, 3]. Raises InvalidCall."""
-    if type(num_frames) is Unknown:
-        num_frames.known("num_frames")
+    check_known(num_frames, "num_frames")
     if type(num_frames) is not int or num_frames < 1:
         raise InvalidCall("num_frames", num_frames, "an integer >= 1")
     if type(source) is Unknown:

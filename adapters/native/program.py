@@ -12,6 +12,7 @@ from typing import Any, overload
 
 from ...core.api.protocol import InvalidCall, NotPicklable
 from .compiled import CompiledProgram
+from .movement.rules import Reorderer
 from .runnable import Runnable
 from .state import ProgramState
 from .tracing import trace
@@ -35,7 +36,7 @@ class Program(Runnable):
             raise InvalidCall("function", body, allowed)
         update_wrapper(self, body)
         super().__init__(body, bound, speculate)
-        self.name = name or getattr(body, "__name__", "program")
+        self.name: str = name or getattr(body, "__name__", "program")
 
     def __repr__(self) -> str:
         return f"<program {self.name}>"
@@ -66,6 +67,7 @@ class Program(Runnable):
         unknown: Iterable[str] = (),
         outputs: Sequence[str] | None = None,
         passes: Iterable[str] | None = None,
+        move: Reorderer | bool = False,
         **arguments: Any,
     ) -> CompiledProgram:
         """The program as a graph that runs without its function.
@@ -73,13 +75,14 @@ class Program(Runnable):
         arguments: fixed for all runs of it, beside those that are bound; the others are given by
         each run. Those with a default that is no text are fixed at it, but for the `unknown` ones.
         outputs: the variables that runs are for; what only others need is left out. passes: names
-        in `PASSES`; None: all. Raises NotTraceable, which names the line, for what a graph cannot
-        say.
+        in `PASSES`; None: all. move: as in `CompiledProgram.move_for_sharing`. Raises NotTraceable,
+        which names the line, for what a graph cannot say.
         """
         fixed = {**self.bound, **arguments}
         settings = unknown, outputs, self.speculate
         graph = trace(self.body, self._state_type, self.name, fixed, *settings)
-        return CompiledProgram(graph, passes, state_type=self._state_type)
+        compiled = CompiledProgram(graph, passes, state_type=self._state_type)
+        return compiled if move is False else compiled.move_for_sharing(move)
 
 
 def _found(module: str, name: str, bound: Mapping[str, Any] | None = None) -> Program:

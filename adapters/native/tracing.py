@@ -88,7 +88,8 @@ class Traced(ProgramState):
         return f"<state {self._interpreter.index} of a traced program>"
 
     def _refuse(self, operation: str, instead: str) -> NoReturn:
-        self._interpreter.recorder.refuse(operation, instead)
+        recorder: Recorder = self._interpreter.recorder
+        recorder.refuse(operation, instead)
 
 
 @cache

@@ -90,7 +90,8 @@ class Endpoint(Closing):
         return self.info().model
 
     def flush_cache(self) -> bool:
-        """Forget what no open call uses. Raises UnsupportedCall for a backend without a cache."""
+        """Forget what no open call uses, pinned prefixes too. Raises UnsupportedCall for a backend
+        without a cache."""
         return flush(self.backend)
 
     def get_server_info(self) -> dict[str, Any]:

@@ -68,7 +68,8 @@ def faults_of(plan: Plan) -> list[Fault]:
         return [*_FIRST, *chance.sample(rest, len(rest))]
     found = list(MATRIX) * (_FAULTS_FULL // len(MATRIX) + 1)
     chance.shuffle(found)
-    return sorted(found, key=lambda it: (it.where, it.ranks))  # each needs another one at work
+    found.sort(key=lambda it: (it.where, it.ranks))  # each needs another one at work
+    return found[slice(*plan.faults)] if plan.faults else found
 
 
 def run(plan: Plan) -> Verdict:
@@ -76,8 +77,9 @@ def run(plan: Plan) -> Verdict:
     end, chance = time.monotonic() + plan.seconds, random.Random(plan.seed)
     outcomes: list[Outcome] = []
     programs = Programs()
+    faults = faults_of(plan)
     with Fleet() as fleet, closing(programs):
-        for fault in faults_of(plan):
+        for fault in faults:
             if len(outcomes) >= _FEWEST and not plan.is_full and time.monotonic() > end:
                 break
             num = _STREAMS_FULL if plan.is_full else _STREAMS
@@ -88,25 +90,27 @@ def run(plan: Plan) -> Verdict:
                 fleet.close()
                 outcomes.append(backends.struck(programs, fault, num, chance))
             print(outcomes[-1], file=sys.stderr, flush=True)
-    return _judge(outcomes, fleet.problems + programs.problems)
+    return judged(outcomes, fleet.problems + programs.problems, len(faults))
 
 
-def _judge(outcomes: list[Outcome], problems: list[str]) -> Verdict:
+def judged(outcomes: list[Outcome], problems: list[str], num_planned: int) -> Verdict:
+    """The bars, over all faults that struck. problems: what was left behind."""
     bars = Bars()
     num_calls = sum(it.calls for it in outcomes)
     bars.note(faults=len(outcomes), calls=num_calls)
     bars.at_least("calls_open", sum(it.open for it in outcomes), _MIN_OPEN * num_calls)
     for name in ("ended", "back"):
         limit = SECONDS_TO_END if name == "ended" else SECONDS_TO_RETURN
-        times = {str(it.fault): getattr(it, name) for it in outcomes}
-        bars.note(**{f"{name}_s": times})
-        late = [fault for fault, it in times.items() if it is None or it > limit]
+        times: dict[str, list[float | None]] = {}
+        for it in outcomes:
+            times.setdefault(str(it.fault), []).append(getattr(it, name))
+        known = [it for found in times.values() for it in found if it is not None]
+        bars.note(**{f"last_{name}_s": max(known, default=None), f"{name}_s": times})
+        late = [f for f, found in times.items() for it in found if it is None or it > limit]
         bars.equal(f"{name}_late", late, [])
-        known = [it for it in times.values() if it is not None]
-        bars.note(**{f"last_{name}_s": max(known, default=None)})
     bars.equal("problems", [f"{it.fault}: {it.problem}" for it in outcomes if it.problem], [])
     bars.equal("processes_or_files_left", problems, [])
-    bars.at_least("faults", len(outcomes), _FEWEST)
+    bars.at_least("faults", len(outcomes), min(_FEWEST, num_planned))
     return bars.verdict("kills")
 
 

@@ -8,6 +8,7 @@ were at most.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import defaultdict
@@ -25,6 +26,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 KINDS = ("core.child", "compile_worker", "serve")
 _SECONDS_BETWEEN = 2.0
 _MOST_BINS = 60  # of a slope: the median of each
+_MOST_SHOWN = 30
 
 
 class Sample(NamedTuple):
@@ -35,11 +37,14 @@ class Sample(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """mb_per_hour: slopes by kind and of "all". mb: at the first sample, at half of the time and
-    at the last. most: processes of a kind at a time. late_mb: how much the last quarter of the time
-    has more than the one before."""
+    """mb_per_hour: slopes by kind and of "all". bounds: between which that of "all" is, with 95 %
+    confidence. series: medians of equal parts of the whole time. mb: at the first sample, at half
+    of the time and at the last. most: processes of a kind at a time. late_mb: how much the last
+    quarter of the time has more than the one before."""
 
     mb_per_hour: dict[str, float]
+    bounds: tuple[float, float]
+    series: dict[str, list[float]]
     mb: dict[str, list[float]]
     most: dict[str, int]
     late_mb: float
@@ -98,10 +103,13 @@ def growth(samples: list[Sample]) -> Growth:
     half = len(samples) // 2
     seconds = np.array([it.seconds for it in samples[half:]])
     slopes = {kind: slope(seconds, it[half:]) * 3600 for kind, it in values.items()}
+    low, high = slope_bounds(seconds, values["all"][half:])
     late = values["all"][half:]
     quarter = max(1, len(late) // 2)
     return Growth(
         {kind: round(it, 2) for kind, it in slopes.items()},
+        (round(low * 3600, 2), round(high * 3600, 2)),
+        {kind: _medians(it, _MOST_SHOWN).round(1).tolist() for kind, it in values.items()},
         {k: [round(float(it[at]), 1) for at in (0, half, -1)] for k, it in values.items()},
         dict(most),
         round(float(np.median(late[-quarter:]) - np.median(late[:quarter])), 2),
@@ -110,13 +118,35 @@ def growth(samples: list[Sample]) -> Growth:
 
 def slope(seconds: Floats, values: Floats) -> float:
     """The median slope between all pairs of points, each the median of neighbouring ones."""
-    parts = np.array_split(np.arange(len(seconds)), min(_MOST_BINS, len(seconds)))
-    times = np.array([np.median(seconds[part]) for part in parts])
-    levels = np.array([np.median(values[part]) for part in parts])
+    found = _slopes(seconds, values)
+    return float(np.median(found)) if len(found) else 0.0
+
+
+def slope_bounds(seconds: Floats, values: Floats) -> tuple[float, float]:
+    """Between which the slope is with 95 % confidence, by the ranks of these slopes (Sen, 1968).
+    Points that depend on their neighbours make it less sure than that."""
+    found = np.sort(_slopes(seconds, values))
+    if not len(found):
+        return 0.0, 0.0
+    num = min(_MOST_BINS, len(seconds))
+    reach = 1.96 * math.sqrt(num * (num - 1) * (2 * num + 5) / 18) / 2
+    middle, last = (len(found) - 1) / 2, len(found) - 1
+    low, high = max(0, math.floor(middle - reach)), min(last, math.ceil(middle + reach))
+    return float(found[low]), float(found[high])
+
+
+def _slopes(seconds: Floats, values: Floats) -> Floats:
+    """Between all pairs of points."""
+    times, levels = _medians(seconds, _MOST_BINS), _medians(values, _MOST_BINS)
     first, second = np.triu_indices(len(times), 1)
-    if not len(first):
-        return 0.0
-    return float(np.median((levels[second] - levels[first]) / (times[second] - times[first])))
+    slopes: Floats = (levels[second] - levels[first]) / (times[second] - times[first])
+    return slopes
+
+
+def _medians(values: Floats, most: int) -> Floats:
+    """Those of so many equal parts at most."""
+    parts = np.array_split(values, min(most, len(values)))
+    return np.array([np.median(part) for part in parts])
 
 
 def _filled(values: list[float]) -> Floats:

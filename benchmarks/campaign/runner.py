@@ -28,12 +28,14 @@ from forkroot.benchmarks.common.processes import command_of
 @dataclass(frozen=True, slots=True)
 class Plan:
     """seed: of all choices. seconds: that the scenario should take. is_full: with all repetitions.
-    slack: seconds for starts, and for the ends of processes; see `bound`."""
+    slack: seconds for starts, and for the ends of processes; see `bound`. faults: which of the
+    kill matrix, from one to before another; None: all."""
 
     seed: int = 0
     seconds: float = 20.0
     is_full: bool = False
     slack: float = 60.0
+    faults: tuple[int, int] | None = None
 
     @property
     def bound(self) -> float:

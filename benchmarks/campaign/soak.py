@@ -29,7 +29,7 @@ MAX_SLOPE = 1.0  # MB an hour after the warm-up
 MAX_GROWTH = 24.0  # MB over the last half of a run that is too short for a slope
 MAX_PROCESSES = 9  # the server, its engine, a spare one, compilers, and what they start in between
 _SECONDS_FOR_A_SLOPE = 1800.0
-_SECONDS_TO_ANSWER = 60.0
+_SECONDS_TO_ANSWER, _TICK = 60.0, 1.0
 _BRANCHES = 6
 _SLOTS = 8192  # few: all of the pool is soon in use, and memory grows no more for it
 _KINDS = ("constrained",) * 4 + ("legal",) * 3 + ("fork", "wrong", "dropped")
@@ -50,13 +50,26 @@ class Soak:
         self._served = served
         self._chance = random.Random(seed)
         self._number = 0
+        self._seconds_awake = 0.0
         self.counts: Counter[str] = Counter()
         self.faults: list[str] = []
 
     async def run(self, seconds: float) -> None:
         """All clients until the time is over."""
         end = time.monotonic() + seconds
+        clock = asyncio.create_task(self._count_seconds())
         await asyncio.gather(*(self._client(end) for _ in range(CLIENTS)))
+        clock.cancel()
+
+    async def _count_seconds(self) -> None:
+        """Count the time in which this process runs: it may be stopped with its server for a
+        while, which is no delay of the server's."""
+        last = time.monotonic()
+        while True:
+            await asyncio.sleep(_TICK)
+            now = time.monotonic()
+            self._seconds_awake += min(now - last, 2 * _TICK)
+            last = now
 
     async def _client(self, end: float) -> None:
         while time.monotonic() < end:
@@ -70,12 +83,16 @@ class Soak:
 
     async def _ask(self, path: str, body: Any, most_reads: int | None = None) -> Answer:
         line = await Line.to(self._served.address)
+        call = asyncio.create_task(line.ask(request(path, body), most_reads))
+        end = self._seconds_awake + _SECONDS_TO_ANSWER
         try:
-            return await asyncio.wait_for(
-                line.ask(request(path, body), most_reads), _SECONDS_TO_ANSWER
-            )
+            while not (await asyncio.wait({call}, timeout=_TICK))[0]:
+                if self._seconds_awake > end:
+                    raise TimeoutError(f"no answer in {_SECONDS_TO_ANSWER:g} s")
+            return call.result()
         finally:
             line.close()
+            call.cancel()
 
     async def _constrained(self, number: int) -> None:
         call = constrained(number, self._chance)
@@ -173,6 +190,7 @@ def run(plan: Plan) -> Verdict:
 def _judge_memory(bars: Bars, found: Growth, seconds: float) -> None:
     """The slope over the second half of a long run; the growth over that of a short one."""
     bars.note(memory_mb=found.mb, processes=found.most, slopes_mb_per_hour=found.mb_per_hour)
+    bars.note(slope_bounds_mb_per_hour=found.bounds, memory_series_mb=found.series)
     bars.at_most("num_processes", sum(found.most.values()), MAX_PROCESSES)
     if seconds >= _SECONDS_FOR_A_SLOPE:
         bars.at_most("memory_mb_per_hour", found.mb_per_hour["all"], MAX_SLOPE)

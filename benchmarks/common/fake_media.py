@@ -85,7 +85,3 @@ class FakeProcessor:
         """As `MediaProcessor.pixels`."""
         self.num_pixels += 1
         return Pixels({"frames": media.frames}, self.layout(media))
-
-    def positions(self, ids: object, layouts: Sequence[Layout]) -> None:
-        """Not asked for: layouts have them."""
-        raise NotImplementedError

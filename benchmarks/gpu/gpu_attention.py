@@ -47,7 +47,7 @@ def steps(bench: Bench) -> Iterator[Step]:
         yield Step("decode 3", (1,) * 3, 40)
         yield Step("extend 20 over 8", (20,), 8)
         yield Step("3 beside a chunk of 20", (1, 1, 1, 20), 24)
-        yield Step("cascade 10", (1,) * 10, 4, root=600)
+        yield Step("cascade 10", (1,) * 10, 4, root=300)
         return
     for batch in (1, 32, 128, 256):
         yield Step(f"decode {batch}", (1,) * batch, 1024)

@@ -46,12 +46,11 @@ def cases(bench: Bench) -> Cases:
 
 
 def tests(bench: Bench) -> Cases:
-    """The other tests that use a GPU where there is one. A trial collects them all, runs a file
-    of those that need one, which skips, and a file of those that do not."""
+    """The other tests that use a GPU where there is one. A trial collects them all, and runs a file
+    of those that need none; `cases` has run those that need one, which skip."""
     if bench.is_tiny:
         yield Case("collected", _pytest(bench, "--collect-only", *MARKED, *ON_GPU))
         yield Case("kernels collected", _pytest(bench, "--collect-only", *KERNELS))
-        yield Case("pytest", _pytest(bench, *MARKED, "tests/gpu/test_memory_there.py"))
         yield Case("pytest, no GPU needed", _pytest(bench, UNMARKED))
         return
     yield Case("pytest -m gpu, models", _pytest(bench, *MARKED, ON_GPU[1]), 10)

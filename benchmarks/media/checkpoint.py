@@ -1,5 +1,6 @@
 """Makes checkpoints that see: LLaVA-1.5 for pictures, LLaVA-NeXT-Video for clips, with random
-weights, in Hugging Face form.
+weights, in Hugging Face form. They are stored in bfloat16, as published ones are: engines can be
+set to run them in float32.
 
 The language model is the 56M one of `benchmarks.common.checkpoints`, and the tower has the sizes
 of CLIP-L/14 at 336 pixels, with as many layers as are wanted; or, to try it out, the embedded model
@@ -48,7 +49,7 @@ def make(kind: str, language: str, layers: int, folder: Path, seed: int = 0) -> 
     model = AutoModelForImageTextToText.from_config(config).eval()
     _take_language(model, load_file(text / "model.safetensors"))
     model.generation_config.update(eos_token_id=0, pad_token_id=1, do_sample=False)
-    model.save_pretrained(folder)
+    model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save(str(folder / "tokenizer.json"))
     for name in ("preprocessor_config", "video_preprocessor_config"):
         (folder / f"{name}.json").write_text(json.dumps(_prepared(kind, language, name)))

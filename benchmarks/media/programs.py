@@ -100,12 +100,12 @@ def questions(kind: str, size: Size, seed: int) -> list[Question]:
 
 
 def run_ours(
-    folder: Path, requests: Sequence[Question], size: Size, repeats: int, now: Now
+    folder: Path, requests: Sequence[Question], size: Size, args: Any, now: Now
 ) -> Iterator[tuple[str, list[float], list[str], dict[str, int]]]:
     """Each of MODES: seconds of each round, the answers, and what was counted in the last round.
     Raises UnsupportedCall for a runtime that takes no pictures."""
     for mode, (is_cached, is_shared) in MODES.items():
-        backend = LocalBackend.from_folder(folder, cache=is_cached, dtype="float32")
+        backend = LocalBackend.from_folder(folder, cache=is_cached, dtype=args.dtype)
 
         def answer(number: int, backend: LocalBackend = backend, own: bool = not is_shared) -> str:
             it, namespace = requests[number], str(number) if own else ""
@@ -115,7 +115,7 @@ def run_ours(
         try:
             taken = []
             answer(0)  # what is loaded or compiled by the first
-            for _ in range(repeats):
+            for _ in range(args.repeats):
                 backend.clear_cache()
                 backend.reset_counters()
                 started = now()
@@ -130,12 +130,12 @@ def run_ours(
 
 @torch.inference_mode()
 def run_transformers(
-    folder: Path, requests: Sequence[Question], size: Size, now: Now
+    folder: Path, requests: Sequence[Question], size: Size, dtype: str, now: Now
 ) -> tuple[float, list[str]]:
     """Seconds in all, and the answers: one question at a time, its picture prepared as ours is."""
     from transformers import AutoModelForImageTextToText
 
-    model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
+    model = AutoModelForImageTextToText.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
     model.generation_config.eos_token_id = None  # answers have one length
     tokenizer, processor = Tokenizer.from_folder(folder), vision.load(folder)
     if processor is None:
@@ -148,7 +148,7 @@ def run_transformers(
         ids = np.array(prompt.filled([pixels.layout.ids.tolist()]))
         kind = "image" if isinstance(it.media, Image) else "video"
         ids = np.where(ids == FEATURE, processor.placeholder(kind), ids)
-        tiles = torch.from_numpy(pixels.arrays["tiles"])
+        tiles = torch.from_numpy(pixels.arrays["tiles"]).to(model.dtype)
         given = {"pixel_values": tiles} if kind == "image" else {"pixel_values_videos": tiles[None]}
         shown = torch.from_numpy(ids)[None].long()
         written = model.generate(
@@ -169,7 +169,7 @@ def measure(folder: Path, kind: str, size: Size, args: Any, now: Now) -> dict[st
     answers: dict[str, list[str]] = {}
     seconds: dict[str, float] = {}
     try:
-        for mode, taken, found, counted in run_ours(folder, requests, size, args.repeats, now):
+        for mode, taken, found, counted in run_ours(folder, requests, size, args, now):
             seconds[mode], answers[mode] = median(taken), found
             figures[mode] = {
                 "programs_per_second": round(len(requests) / seconds[mode], 3),
@@ -179,7 +179,7 @@ def measure(folder: Path, kind: str, size: Size, args: Any, now: Now) -> dict[st
         figures["skipped"] = f"ours: {error}"
     if not args.no_rival:
         seconds["transformers"], answers["transformers"] = run_transformers(
-            folder, requests, size, now
+            folder, requests, size, args.dtype, now
         )
         rate = round(len(requests) / seconds["transformers"], 3)
         figures["transformers"] = {"programs_per_second": rate}
@@ -202,6 +202,7 @@ def main() -> None:
     options.add_argument("--tower", type=int, default=3, help="layers of the tower; 24 in CLIP-L")
     options.add_argument("--share", type=float, default=1.0, help="of the pictures and clips")
     options.add_argument("--answer", type=int, default=16, help="tokens of an answer")
+    options.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     options.add_argument("--repeats", type=int, default=1, help="rounds of ours")
     options.add_argument("--threads", type=int, default=1, help="the number of torch's threads")
     options.add_argument("--no-rival", action="store_true", help="ours alone")
@@ -220,7 +221,10 @@ def main() -> None:
             folder = (args.folder or Path(scratch)) / f"{kind}-{args.language}-{args.tower}"
             make(kind, args.language, args.tower, folder)
             figures[kind] = measure(folder, kind, size, args, now)
-    fields = {name: getattr(args, name) for name in ("language", "tower", "share", "answer")}
+    fields = {
+        name: getattr(args, name)
+        for name in ("language", "tower", "share", "answer", "dtype", "threads")
+    }
     report("media_programs", figures, args.out, **fields, seed=args.seed, clock=now.__name__)
 
 

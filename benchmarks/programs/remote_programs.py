@@ -110,8 +110,7 @@ def measure(model: str, seed: int) -> dict[str, Any]:
                 client_seconds.setdefault(name, []).append(process_time() - used)
     rates = {name: NUM_PROGRAMS / median(taken) for name, taken in seconds.items()}
     ratios = sorted(
-        slow / fast
-        for slow, fast in zip(seconds["interpreted"], seconds["on_server"], strict=True)
+        slow / fast for slow, fast in zip(seconds["interpreted"], seconds["on_server"], strict=True)
     )
     return {
         "programs_per_s": {name: round(rate, 1) for name, rate in rates.items()},

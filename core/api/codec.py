@@ -13,12 +13,12 @@ from typing import Any
 
 import msgpack
 
-from . import calls, errors, protocol
+from . import calls, errors, evictions, protocol
 from .errors import ForkrootError, InvalidCall, Shown
 
 _VALUES: dict[str, Any] = {
     item.__name__: item
-    for module in (calls, protocol)
+    for module in (calls, evictions, protocol)
     for item in vars(module).values()
     if isinstance(item, type) and is_dataclass(item)
 }

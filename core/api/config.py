@@ -74,6 +74,8 @@ class EngineConfig:
       `logprobs`, `scored_from` and options compute only new tokens. A token takes 6 bytes and 8 for
       each alternative; 0: none are cached.
     ranks: processes that hold the model together (tensor parallelism), this one included.
+    engines: engines that share this machine, this one included: in a child process it uses its
+      share of the cores and of the free memory (`connect(replicas=...)` sets this).
     max_running: maximum number of sequences in one batch; None: 64 on a CPU, up to 256 on a GPU:
       fewer where the memory for such steps would leave too little for KV.
     max_waiting: maximum number of waiting calls of one tenant; one more ends in Overloaded.
@@ -125,6 +127,7 @@ class EngineConfig:
     host_file: str | None = None
     logprob_bytes: int = 128 << 20
     ranks: int = 1
+    engines: int = 1
     max_running: int | None = None
     max_waiting: int = 10_000
     chunk_tokens: int | None = None
@@ -282,6 +285,7 @@ _RULES: dict[str, _Rule] = {
     "host_slots": _integer(0),
     "logprob_bytes": _integer(0, 2**63 - 1, "2**63-1"),
     "ranks": _integer(1),
+    "engines": _integer(1),
     "max_running": _optional_size(1, 65_536, "65536"),
     "max_waiting": _integer(1),
     "chunk_tokens": _optional_size(1),

@@ -15,7 +15,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-OF_CONNECT = ("process", "restart", "revision")
+OF_CONNECT = ("process", "restart", "revision", "replicas", "policy")
 ENGINE_SETTINGS = (  # of `connect`, for a model that it starts: those of `EngineConfig`
     *OF_CONNECT,
     *(
@@ -28,7 +28,7 @@ ENGINE_SETTINGS = (  # of `connect`, for a model that it starts: those of `Engin
         "deterministic",
         "num_slots",
     ),
-    *("host_slots", "host_policy", "host_file", "logprob_bytes", "ranks"),
+    *("host_slots", "host_policy", "host_file", "logprob_bytes", "ranks", "engines"),
     *("max_running", "max_waiting"),
     *("chunk_tokens", "context_len", "order", "ageing", "cache", "hints", "jumps", "overlap"),
     *("exact_nodes", "root_timeout", "hang_timeout", "hold_min", "plain_content", "seed"),

@@ -102,11 +102,6 @@ class MediaProcessor(Protocol):
     def pixels(self, media: Media) -> Pixels:
         """Resize and normalise. Takes milliseconds: never on the engine's thread."""
 
-    def positions(self, ids: _Ints, layouts: Sequence[Layout]) -> _Longs | None:
-        """Rotary positions [3, n] of a prompt of n ids in which all layouts are put, FEATURE or any
-        key outside the vocabulary where features go; None where positions count tokens. A token
-        behind the prompt has the largest position + 1 in all three parts, and so on."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Encode:
@@ -135,6 +130,25 @@ class MediaSpan:
     end: int
     digest: bytes
     offset: int
+
+
+def rotary_parts(num_ids: int, starts: Sequence[int], layouts: Sequence[Layout]) -> _Longs | None:
+    """[3, num_ids] rotary positions of a prompt in which these layouts stand at these indices,
+    ascending; None where positions count tokens. A token behind the prompt has the largest position
+    + 1 in all three parts, and so on."""
+    if all(layout.positions is None for layout in layouts):
+        return None
+    parts = np.empty((3, num_ids), np.int64)
+    end = position = 0
+    for start, layout in zip(starts, layouts, strict=True):
+        parts[:, end:start] = np.arange(position, position + start - end)
+        position += start - end
+        size, own = len(layout.ids), layout.positions
+        end = start + size
+        parts[:, start:end] = position + (np.arange(size) if own is None else own)
+        position += size if own is None else layout.num_positions
+    parts[:, end:] = np.arange(position, position + num_ids - end)
+    return parts
 
 
 def with_pictures(

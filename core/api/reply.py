@@ -162,6 +162,22 @@ class Mailbox:
         if not self._register(lambda: action(self)):
             action(self)
 
+    def follow(self, take: Callable[[Sequence[Chunk]], object]) -> None:
+        """Call `take` with all chunks, in order: now with those that have come, and later in the
+        producer's thread. `when_done`, called after this, comes after the last of them."""
+        index = 0
+
+        def take_new() -> None:
+            nonlocal index
+            while True:
+                if ready := self._chunks[index:]:
+                    index += len(ready)
+                    take(ready)
+                if self._register(take_new, index) or self._is_ended(index):
+                    return
+
+        take_new()
+
     def __iter__(self) -> Iterator[Chunk]:
         index = 0
         while True:
@@ -171,7 +187,7 @@ class Mailbox:
             event = threading.Event()
             if self._register(event.set, index):
                 event.wait()
-            elif self._is_done and index >= len(self._chunks):
+            elif self._is_ended(index):
                 self._outcome()
                 return
 
@@ -223,6 +239,9 @@ class Mailbox:
             self._unregister(wake)
             raise
         return True
+
+    def _is_ended(self, index: int) -> bool:
+        return self._is_done and index >= len(self._chunks)
 
     def _register(self, wake: _Wake, index: int | None = None) -> bool:
         """Whether `wake` will be called: not if the end (or chunk `index`) is already here."""

@@ -131,8 +131,8 @@ class Engine:
         self.counters.evicted_tokens += self._cache.num_evicted - num_evicted
         ended = self._clock()
         self.counters.step_seconds += ended - started
-        if self._launcher is None:  # what the tower takes is no part's time
-            self._scheduler.shares.end([] if "tower_tokens" in counts else parts, ended)
+        if self._launcher is None:
+            self._scheduler.shares.end(parts, ended, counts.get("tower_tokens", 0))
 
     def abort(self, job: Job) -> None:
         """End a job early; its outputs so far are its completion. Nothing if it has ended."""
@@ -147,7 +147,8 @@ class Engine:
             self._scheduler.retract(sequence)
 
     def clear_cache(self) -> int:
-        """Forget what no running call uses; returns how many tokens."""
+        """Forget what no running call uses, pinned roots included; returns how many tokens."""
+        self._roots.release_all()
         self._features.clear()
         return self._cache.clear()
 
@@ -310,7 +311,7 @@ class Engine:
         if pending is None:
             return
         outcome = self._timed(pending.result)
-        self._scheduler.shares.end([] if pending.work.encodes else pending.parts, self._clock())
+        self._scheduler.shares.end(pending.parts, self._clock(), pending.work.num_tokens)
         if isinstance(outcome, Outcome):
             self._advance(pending.parts, outcome)
         else:

@@ -79,16 +79,27 @@ class Roots:
         """When `expire` has something to do next."""
         return min((entry.expires for entry in self._roots.values()), default=None)
 
-    def release_one(self) -> bool:
-        """Release a root, because the pool is needed: of the tenant whose roots have most tokens,
-        the one that expires first. False if none is pinned."""
-        if not self._roots:
-            return False
-        held: dict[str, int] = {}
+    def release_all(self) -> None:
+        """Release every root, because the cache is to be emptied."""
+        for key in list(self._roots):
+            self.unpin(*key)
+
+    def held(self) -> dict[str, int]:
+        """Tokens of pinned roots by tenant."""
+        found: dict[str, int] = {}
         for (space, _), entry in self._roots.items():
-            held[_tenant(space)] = held.get(_tenant(space), 0) + entry.lease.length
-        largest = max(held, key=held.__getitem__)
-        found = (key for key in self._roots if _tenant(key[0]) == largest)
+            found[_tenant(space)] = found.get(_tenant(space), 0) + entry.lease.length
+        return found
+
+    def release_one(self, tenant: str | None = None) -> bool:
+        """Release a root, because the pool is needed: of this tenant (None: of the one whose roots
+        have most tokens), the one that expires first. False if none is pinned."""
+        held = self.held()
+        if tenant is None:
+            tenant = max(held, key=held.__getitem__, default="")
+        if tenant not in held:
+            return False
+        found = (key for key in self._roots if _tenant(key[0]) == tenant)
         self.unpin(*min(found, key=lambda key: self._roots[key].expires))
         return True
 

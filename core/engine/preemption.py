@@ -6,23 +6,30 @@ so no two retract each other in turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Listed
 
 from .sequence import Sequence
 from .tenants import Tenants
 
+NOTHING: Mapping[str, int] = {}
+
 
 class Holders:
-    """What tenants hold of rows or slots. size: what a running sequence holds."""
+    """What tenants hold of rows or slots. size: what a running sequence holds. pinned: what each
+    tenant holds beside these."""
 
     def __init__(
-        self, running: Listed[Sequence], tenants: Tenants, size: Callable[[Sequence], int]
+        self,
+        running: Listed[Sequence],
+        tenants: Tenants,
+        size: Callable[[Sequence], int],
+        pinned: Mapping[str, int] = NOTHING,
     ) -> None:
         self._running = running
         self._tenants = tenants
         self._size = size
-        self._held: dict[str, int] = {}
+        self._held = dict(pinned)
         for sequence in running:
             name = sequence.job.call.owner
             self._held[name] = self._held.get(name, 0) + size(sequence)
@@ -32,18 +39,22 @@ class Holders:
         hold as much as this one then, by weight."""
         if not self._held:
             return None
-        victim = self.least_of_largest()
-        largest = victim.job.call.owner
+        largest = self.largest
+        victim = self.least_of(largest)
         left = (self._held[largest] - self._size(victim)) / self._tenants[largest].weight
         wanted = (self._held.get(name, 0) + needed) / self._tenants[name].weight
         return victim if largest != name and wanted <= left else None
 
-    def least_of_largest(self) -> Sequence:
-        """Of the tenant that holds most: the least urgent sequence, of these the least progressed,
-        the newest."""
+    @property
+    def largest(self) -> str:
+        """The tenant that holds most by weight."""
         held, tenants = self._held, self._tenants
-        largest = max(held, key=lambda name: held[name] / tenants[name].weight)
-        newest = (it for it in reversed(self._running) if it.job.call.owner == largest)
+        return max(held, key=lambda name: held[name] / tenants.weight(name))
+
+    def least_of(self, tenant: str) -> Sequence:
+        """Of the running sequences of a tenant the least urgent, of these the least progressed, the
+        newest."""
+        newest = (it for it in reversed(self._running) if it.job.call.owner == tenant)
         return min(newest, key=lambda s: (s.job.call.priority, s.num_new, -s.arrival))
 
 

@@ -6,6 +6,8 @@ table and the leases of running sequences. Works on integers: it knows nothing o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ..api.batch import Ints
@@ -13,7 +15,7 @@ from ..radix.cache import Lease, RadixCache
 from .batch import Part
 from .forks import Roots
 from .pictures.features import Features
-from .preemption import Holders, is_prefilling, unallocated
+from .preemption import NOTHING, Holders, is_prefilling, unallocated
 from .prefilling import Prefilling
 from .queue import MATCHES_PER_STEP, WaitingQueue
 from .reservation import NewTokenRatio
@@ -94,7 +96,7 @@ class Scheduler:
         self._admit()
         if self._find_victim() is not None:
             return []
-        self.features.plan(self._chunk_tokens)
+        self._plan_features()
         decodes = self._allocate_decodes(self._ready_ahead())
         self._new_token_ratio.decay()
         return [] if decodes is None else decodes + self._allocate_prefills(self._chunk_tokens)
@@ -297,10 +299,10 @@ class Scheduler:
             return None
         return Holders(self.running, tenants, lambda _: 1).victim(name, 1)
 
-    def _holders(self) -> Holders:
-        """Who holds slots, with those reserved."""
-        expected = self._new_token_ratio.expected
-        return Holders(self.running, self._queue.tenants, lambda s: s.num_ids + expected(s))
+    def _holders(self, pinned: Mapping[str, int] = NOTHING) -> Holders:
+        """Who holds slots, with those reserved, and those that are pinned."""
+        tenants, expected = self._queue.tenants, self._new_token_ratio.expected
+        return Holders(self.running, tenants, lambda s: s.num_ids + expected(s), pinned)
 
     def _yield_to_others(self, victim: Sequence | None) -> None:
         """Retract until the tenant whose turn it is can run, and admit it."""
@@ -313,10 +315,23 @@ class Scheduler:
 
     def _allocate(self) -> list[Part]:
         """One token for each sequence that generates, retracting until these fit, and chunks."""
-        self.features.plan(self._chunk_tokens)
+        self._plan_features()
         while (decodes := self._allocate_decodes(self._ready())) is None:
             self._free_memory()
         return decodes + self._allocate_prefills(self._chunk_tokens)
+
+    def _plan_features(self) -> None:
+        """Choose what the tower computes, within the shares of tenants."""
+
+        self.features.plan(
+            self._chunk_tokens,
+            lambda owner, unit: self.shares.tower_budget(owner, unit, self._computing),
+        )
+
+    def _computing(self) -> set[str]:
+        """The tenants with tokens to compute, for which no feature is missing."""
+        can_run = (s for s in self.running if s.num_pending and self.features.has_next(s))
+        return {s.job.call.owner for s in can_run}
 
     def _ready(self) -> list[Sequence]:
         return [s for s in self.running if s.num_unallocated == 1 and self.features.has_next(s)]
@@ -374,10 +389,12 @@ class Scheduler:
         return parts
 
     def _free_memory(self) -> None:
-        """Release the pinned root that matters least, or else retract a sequence of the tenant that
-        holds most."""
-        if not self._roots.release_one():
-            self.retract(self._holders().least_of_largest())
+        """Release a pinned root of the tenant that holds most, with these, or else retract one of
+        its sequences; the last one that runs takes the memory of any root."""
+        roots, holders = self._roots, self._holders(self._roots.held())
+        is_last = len(self.running) == 1
+        if not roots.release_one(holders.largest) and not (is_last and roots.release_one()):
+            self.retract(holders.least_of(holders.largest))
 
     def _free(self, sequence: Sequence, start: int) -> None:
         """Free the slots of a running sequence from position `start` on."""

@@ -11,7 +11,7 @@ moment ago. A tenant that is alone has whole steps. Limits change the time of an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from ..common.fair_share import FairShare
@@ -19,6 +19,7 @@ from .batch import Part
 from .sequence import Sequence
 from .step_costs import StepCosts, Work
 from .tenants import Tenants
+from .tower_shares import TowerShares
 
 SECONDS_REMEMBERED = 1.0
 AGAIN = 0.5  # of a tenant's own step, by which others may lengthen it
@@ -46,6 +47,7 @@ class StepShares:
         self._tenants = tenants
         self._chunk_tokens = chunk_tokens
         self._costs = StepCosts()
+        self._tower = TowerShares()
         self._chunk_share = FairShare()
         self._seen: dict[str, _Seen] = {}
         self._now = self._last_end = 0.0
@@ -63,6 +65,7 @@ class StepShares:
         """A step begins at this second of a monotonic clock. is_alone: none is in flight."""
         self._now = now
         self._num_steps += 1
+        self._tower.begin(self._tenants.names)
         here, earliest = self._tenants.names, now - SECONDS_REMEMBERED
         for name in [name for name, it in self._seen.items() if it.time < earliest]:
             if name not in here:
@@ -70,10 +73,14 @@ class StepShares:
         if is_alone:
             self._last_end = now
 
-    def end(self, parts: list[Part], now: float) -> None:
+    def end(self, parts: list[Part], now: float, tower_tokens: int = 0) -> None:
         """The step of these parts has ended: it took the time since it began, or since the one
-        before it ended."""
+        before it ended. tower_tokens: that the tower computed in it."""
         seconds, self._last_end = now - self._last_end, now
+        if tower_tokens:
+            own = self._costs.base + self._costs.of(Work.of(parts)) if parts else 0.0
+            self._tower.note(tower_tokens, seconds - own)
+            return
         if not parts:
             return
         work, is_shared = Work.of(parts), self._tenants.are_several
@@ -100,6 +107,27 @@ class StepShares:
                 if name in left:
                     left[name] -= 1
         return [sequence for sequence in ready if sequence in chosen]
+
+    def tower_budget(self, name: str, unit: int, others: Callable[[], Set[str]]) -> int | None:
+        """Tokens that the tower computes for a tenant in this step at most; None: no limit. unit:
+        of its next unit. others: tenants with tokens to compute."""
+        if not self._tenants.are_several and not self.num_absent:
+            return None
+        present = others() - {name}
+        if present:
+            return self._tower.budget(name, unit, *self._tower_share(name, present))
+        return unit if self.num_absent else None  # who may come again finds a short step
+
+    def _tower_share(self, name: str, others: Set[str]) -> tuple[float, float]:
+        """Seconds by which a tenant may lengthen a step of others, and those that its tokens took
+        in the last one."""
+        used = self._costs.of(self._limits.get(name, self._wanted.get(name, _NOTHING)))
+        shares = []
+        for other in others:
+            wanted = {other: self._costs.of(self._wanted.get(other, _ROW)), name: 0.0}
+            weights = {it: self._tenants[it].weight for it in wanted}
+            shares.append(self._bound(other, wanted, weights) - wanted[other])
+        return min(shares), used
 
     def chunk_budgets(self, budget: int) -> dict[str, int]:
         """Prompt tokens of this step for each tenant, at most `budget` in all; empty where one has
@@ -191,4 +219,4 @@ def _wanted(running: Iterable[Sequence], ready: list[Sequence], most: int) -> di
     return found
 
 
-_NOTHING = Work()
+_NOTHING, _ROW = Work(), Work(1)

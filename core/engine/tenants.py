@@ -56,6 +56,10 @@ class Tenants:
         """Sequences of one that wait."""
         return self._known[name].num_waiting if name in self._known else 0
 
+    def weight(self, name: str) -> float:
+        """The weight of one; 1 where it is not here."""
+        return self._known[name].weight if name in self._known else 1.0
+
     def enter(self, name: str, weight: float) -> None:
         """A sequence waits."""
         tenant = self._known.get(name)

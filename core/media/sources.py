@@ -56,9 +56,14 @@ def video_data(source: Source) -> bytes:
     return _png(frames)
 
 
-def from_url(url: str, kind: Kind, field: str) -> bytes:
-    """The bytes in a data: URL of pictures or clips. Raises InvalidCall(field)."""
+def from_url(url: object, kind: Kind, field: str) -> bytes:
+    """The bytes in a data: URL of pictures or clips. Raises InvalidCall(field); UnsupportedCall for
+    a URL of another kind."""
     allowed = f"data:{kind}/TYPE;base64,... in plain base64"
+    if not isinstance(url, str):
+        raise InvalidCall(field, url, allowed)
+    if url[:5].lower() != "data:":
+        raise UnsupportedCall(field, Shown(repr(url[:_SHOWN])), f"{allowed}: nothing is fetched")
     head = _DATA_URL.match(url[:256])
     if head is None or head[1].partition("/")[0].lower() not in (kind, "application"):
         raise InvalidCall(field, Shown(repr(url[:_SHOWN])), allowed)

@@ -19,6 +19,8 @@ class RopeConfig:
     beta_fast, beta_slow, truncate, mscale, mscale_all_dim: of yarn.
     short_factors, long_factors: of longrope: [head_dim / 2] for contexts up to original_len, and
       for longer ones.
+    sections: how many pairs turn by each part of positions that have three (Qwen2-VL,
+      arXiv:2409.12191); () where they have one.
     """
 
     theta: float = 10_000.0
@@ -35,6 +37,7 @@ class RopeConfig:
     mscale_all_dim: float | None = None
     short_factors: tuple[float, ...] = ()
     long_factors: tuple[float, ...] = ()
+    sections: tuple[int, ...] = ()
 
 
 def read_rope(keys: Keys, theta: float, context_len: int, head_dim: int) -> RopeConfig:
@@ -49,8 +52,8 @@ def read_rope(keys: Keys, theta: float, context_len: int, head_dim: int) -> Rope
     kind = scaling.word(key, "default")
     original_len = keys.count(_ORIGINAL, scaling.count(_ORIGINAL, context_len))
     match kind:
-        case "default":
-            return RopeConfig(theta)
+        case "default" | "mrope":
+            return RopeConfig(theta, sections=_sections(scaling, head_dim))
         case "linear" | "dynamic":
             return RopeConfig(theta, kind, scaling.number("factor"))
         case "llama3":
@@ -68,6 +71,19 @@ def read_rope(keys: Keys, theta: float, context_len: int, head_dim: int) -> Rope
 
 
 _ORIGINAL = "original_max_position_embeddings"
+
+
+def _sections(scaling: Keys, head_dim: int) -> tuple[int, ...]:
+    sections = scaling.get("mrope_section", [], (list,), "a list of 3 numbers")
+    if not sections:
+        return ()
+    allowed = f"3 numbers whose sum is {head_dim // 2}"
+    are_counts = all(type(it) is int and it >= 0 for it in sections)
+    if not are_counts or len(sections) != 3 or sum(sections) != head_dim // 2:
+        raise scaling.refuse("mrope_section", allowed)
+    if scaling.flag("mrope_interleaved", False):
+        raise scaling.refuse("mrope_interleaved", "false")
+    return tuple(sections)
 
 
 def _llama3(scaling: Keys, theta: float) -> RopeConfig:

@@ -20,6 +20,8 @@ class Sizes(ABC):
     is_length_assumed: the checkpoint does not state how many it was made for.
     dtype: of the stored weights.
     eos_ids: tokens that end an answer, in the checkpoint's order.
+    feature_size: numbers of a picture's feature. tower_numbers: those that exist of a token at a
+      time in the tower that makes these. 0 where pictures are not taken.
     """
 
     architecture: str
@@ -32,6 +34,8 @@ class Sizes(ABC):
     bos_id: int | None
     eos_ids: tuple[int, ...]
     is_length_assumed: bool = False
+    feature_size: int = 0
+    tower_numbers: int = 0
 
     @property
     @abstractmethod

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..api.config import EngineConfig
+from ..api.evictions import NUM_PREFIXES, EvictionReport, PrefixReport
 from ..api.owner import Owner, ProcessLocal
 from ..api.protocol import (
     BackendClosed,
@@ -50,6 +51,15 @@ from .liveness import LivenessMonitor, checks, descendants
 _SECONDS_TO_CLOSE = 10.0
 _SECONDS_TO_END = 3.0  # where its engine has died
 _DEVICE_FACTOR = 10
+
+
+def read_tokenizer(folder: Path, config: EngineConfig, vocabulary_size: int) -> Tokenizer:
+    """The tokenizer of a checkpoint, as an engine with this config and so many tokens has it."""
+    found = Tokenizer.from_folder(folder, config.plain_content)
+    found.widen(vocabulary_size)
+    if (processor := vision.load(folder)) is not None:
+        found.take_pictures(processor, partial(load, limits=MediaLimits.of(config)))
+    return found
 
 
 class ProcessBackend(ProcessLocal):
@@ -97,11 +107,7 @@ class ProcessBackend(ProcessLocal):
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """As the engine's own, read here at its first use."""
-        found = Tokenizer.from_folder(self._folder, self._config.plain_content)
-        found.widen(self.info().vocabulary_size)
-        if (processor := vision.load(self._folder)) is not None:
-            found.take_pictures(processor, partial(load, limits=MediaLimits.of(self._config)))
-        return found
+        return read_tokenizer(self._folder, self._config, self.info().vocabulary_size)
 
     @property
     def pid(self) -> int:
@@ -152,8 +158,18 @@ class ProcessBackend(ProcessLocal):
         edge. None: all, which may be much to send."""
         return tuple(self._request("snapshot", max_nodes, max_tokens))
 
+    def evictions(self, after: int = -1) -> EvictionReport:
+        """What the cache has forgotten since a report that ended with this number."""
+        found: EvictionReport = self._request("evictions", after)
+        return found
+
+    def prefixes(self, count: int = NUM_PREFIXES) -> PrefixReport:
+        """The prefixes in the cache that were used last."""
+        found: PrefixReport = self._request("prefixes", count)
+        return found
+
     def clear_cache(self) -> int:
-        """Forget what no open call uses; returns how many tokens."""
+        """Forget what no open call uses, pinned roots included; returns how many tokens."""
         return int(self._request("clear_cache"))
 
     def reset_counters(self) -> None:

@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ..api.config import EngineConfig
+from ..api.evictions import NUM_PREFIXES, EvictionReport, PrefixReport
 from ..api.owner import Owner, ProcessLocal
-from ..api.protocol import BackendClosed, BackendInfo, Call, NodeView, Reply
+from ..api.protocol import Backend, BackendClosed, BackendInfo, Call, NodeView, Reply
 from ..common.exits import close_at_exit
-from ..text.tokenizer import Tokenizer
 from .client import ProcessBackend
 from .ipc import Child
 from .launch import start_engine
@@ -26,6 +26,31 @@ from .liveness import is_stopped
 
 _log = logging.getLogger(__name__)
 _CHECK_INTERVAL = 0.5  # seconds
+
+
+class Engine(Backend, Protocol):
+    """What can be restarted: a backend that ends with its process. is_replaced: as in EngineDied,
+    for its errors."""
+
+    is_replaced: bool
+
+    @property
+    def tokenizer(self) -> Any:
+        """That of its model."""
+
+    def clear_cache(self) -> int:
+        """Forget what no open call uses; returns how many tokens."""
+
+    def snapshot(
+        self, max_nodes: int | None = 1000, max_tokens: int | None = 64
+    ) -> tuple[NodeView, ...]:
+        """The radix tree now."""
+
+    def evictions(self, after: int = -1) -> EvictionReport:
+        """What the cache has forgotten since a report that ended with this number."""
+
+    def prefixes(self, count: int = NUM_PREFIXES) -> PrefixReport:
+        """The prefixes in the cache that were used last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +119,7 @@ class RestartingBackend(ProcessLocal):
 
     def __init__(
         self,
-        make: Callable[[], ProcessBackend],
+        make: Callable[[], Engine],
         backoff: Backoff = Backoff(),
         release: Callable[[], object] | None = None,
     ) -> None:
@@ -111,9 +136,14 @@ class RestartingBackend(ProcessLocal):
         close_at_exit(self)
 
     @property
-    def tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> Any:
         """That of the engine's model."""
         return self._engine.tokenizer
+
+    @property
+    def engine_pid(self) -> int:
+        """The process id of the engine that lives now."""
+        return self._engine.pid
 
     def submit(self, call: Call) -> Reply:
         """As `Backend.submit`; the call ends in BackendClosed where no engine lives now."""
@@ -134,6 +164,14 @@ class RestartingBackend(ProcessLocal):
             self._wake.set()
             raise
         return replace(info, counters={**info.counters, "restarts": self._num_restarts})
+
+    def evictions(self, after: int = -1) -> EvictionReport:
+        """As `ProcessBackend.evictions`, of the engine that lives now."""
+        return self._engine.evictions(after)
+
+    def prefixes(self, count: int = NUM_PREFIXES) -> PrefixReport:
+        """As `ProcessBackend.prefixes`, of the engine that lives now."""
+        return self._engine.prefixes(count)
 
     def clear_cache(self) -> int:
         """Forget what no open call uses; returns how many tokens."""
@@ -156,7 +194,7 @@ class RestartingBackend(ProcessLocal):
         if self._release is not None:
             self._release()
 
-    def _new_engine(self) -> ProcessBackend:
+    def _new_engine(self) -> Engine:
         engine = self._make()
         engine.is_replaced = True
         return engine

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..api.batch import Ints
+from ..api.evictions import EvictionReport, PrefixReport
 from ..api.protocol import NodeView
 from .host import HostTier
 from .logprobs import Logprobs
@@ -290,6 +291,14 @@ class RadixCache:
           these and their children, not for the whole tree. max_tokens: of each edge.
         """
         return self._tree.snapshot(max_nodes, max_tokens)
+
+    def evictions(self, after: int) -> EvictionReport:
+        """What was forgotten since a report that ended with this number. Any thread may ask."""
+        return self._tree.log.since(after)
+
+    def prefixes(self, count: int) -> PrefixReport:
+        """What is cached: the `count` paths that were used last. Takes time for the whole tree."""
+        return self._tree.prefixes(count)
 
     def check(self, num_running: int) -> None:
         """Assert that free + cached + running slots are the whole pool, that no slot is both cached

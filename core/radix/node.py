@@ -119,6 +119,11 @@ def path_up(node: Node, above: Node | None = None) -> Iterator[Node]:
         node = node.parent
 
 
+def path_key(node: Node) -> bytes:
+    """The whole key from the root to the end of a node."""
+    return b"".join([it.key for it in path_up(node)][::-1])
+
+
 def most_active(roots: Iterable[Node], count: int) -> list[Node]:
     """At most `count` nodes, parents before children: those in use first, then those found again
     most often, then those used last. Looks at the children of what it gives, and no further."""

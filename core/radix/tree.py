@@ -9,6 +9,7 @@ leaf: the least recently used one. `eviction` keeps one such list for each tenan
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from itertools import count, takewhile
 from typing import NamedTuple
@@ -16,8 +17,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ..api.batch import Ints
+from ..api.evictions import Prefix, PrefixReport
 from ..api.protocol import NodeView
+from ..common.digests import digests
 from .eviction import EvictionOrder
+from .eviction_log import EvictionLog
 from .host import HostTier
 from .logprob_store import LogprobStore
 from .logprobs import Logprobs
@@ -30,6 +34,7 @@ from .node import (
     descend,
     descendants,
     most_active,
+    path_key,
     path_up,
     view,
 )
@@ -51,11 +56,13 @@ class Tree:
       in the pool hangs below nothing that is not.
     num_cached, num_evictable: tokens in the pool, and those of unlocked nodes.
     logprob_bytes: memory that log-probabilities of tokens may take, which are kept beside them.
+    log: of the tokens that are forgotten.
     num_nodes: edges, roots not counted; num_splits: edges cut in two since the start.
     """
 
     def __init__(self, capacity: int, host: HostTier | None = None, logprob_bytes: int = 0) -> None:
         self._host = host
+        self.log = EvictionLog()
         self.logprob_store = LogprobStore(logprob_bytes)
         self.num_cached = 0
         self.num_evictable = 0
@@ -213,6 +220,14 @@ class Tree:
         shown = {node.id for node in found}
         return tuple(view(node, shown, max_tokens) for node in found)
 
+    def prefixes(self, count: int) -> PrefixReport:
+        """The paths to the `count` leaves that were used last, newest first."""
+        leaves = (it for it in self._all_nodes() if not it.children and it.parent is not None)
+        newest = heapq.nlargest(count, leaves, key=lambda node: (node.last_used, node.id))
+        found = (Prefix(node.namespace, digests(path_key(node))) for node in newest)
+        self.log.is_read = True
+        return PrefixReport(self.log.life, self.log.end, tuple(it for it in found if it.digests))
+
     def check(self) -> None:
         """Assert every invariant of the tree."""
         everything = list(self._all_nodes())
@@ -287,6 +302,7 @@ class Tree:
             self._order.add_first(leaf)
             return self._evict_leaf(leaf)
         gone = leaf.slots[size:]
+        self._log(leaf, leaf.end - len(gone))
         leaf.slots, leaf.key = leaf.slots[:size].copy(), leaf.key[: size * WIDTH]
         leaf.end -= len(gone)
         self.logprob_store.shorten(leaf)
@@ -322,6 +338,7 @@ class Tree:
         above = leaf.parent
         assert above is not None and not leaf.children and leaf.lock_count == 0
         slots = self._free_pool_slots(leaf)
+        self._log(leaf, above.end)
         self.logprob_store.drop(leaf)
         if self._host is not None:
             self._host.drop(leaf)
@@ -329,6 +346,11 @@ class Tree:
         self.num_nodes -= 1
         self._drop_empty_root(above)
         return slots
+
+    def _log(self, node: Node, kept: int) -> None:
+        """Of the path to a node only the first `kept` tokens are cached from now on."""
+        if self.log.is_read:
+            self.log.add(node.namespace, path_key(node), kept * WIDTH, node.end - kept)
 
     def _drop_empty_root(self, node: Node) -> None:
         if node.parent is None and not node.children and node.lock_count == 0:

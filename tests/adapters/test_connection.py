@@ -133,7 +133,7 @@ def test_a_closed_backend_is_replaced_at_its_next_use(starts: Starts) -> None:
     first.backend.close()
     second = own.named("tiny", {})
     assert second is not first
-    assert second.backend.submit(HELLO).result(5).text == "a"
+    assert second.backend.submit(HELLO).result(60).text == "a"
     assert own.named("tiny", {}) is second
 
 
@@ -142,7 +142,7 @@ def test_a_backend_that_died_is_replaced_once_a_call_found_out(starts: Starts) -
     first = own.named("tiny", {})
     starts.backends[0].close()  # behind the connection's back
     with pytest.raises(BackendClosed):
-        first.prefixes.submit(HELLO).result(5)
+        first.prefixes.submit(HELLO).result(60)
     assert own.named("tiny", {}) is not first
 
 
@@ -209,7 +209,7 @@ def test_a_start_that_fails_leaves_nothing_behind() -> None:
     own = Shared(start)
     with pytest.raises(InvalidModel, match="not yet"):
         own.named("tiny", {})
-    assert own.named("tiny", {}).backend.submit(HELLO).result(5).text == "a"
+    assert own.named("tiny", {}).backend.submit(HELLO).result(60).text == "a"
 
 
 def test_what_is_shared_still_is_the_backend_itself(starts: Starts) -> None:

@@ -105,7 +105,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
 
 def run(environment: Mapping[str, str], *command: str) -> list[str]:
     done = subprocess.run(
-        [sys.executable, *command], env=environment, capture_output=True, text=True, timeout=100
+        [sys.executable, *command], env=environment, capture_output=True, text=True, timeout=280
     )
     assert unexpected(done.stderr) == ""
     return done.stdout.splitlines()

@@ -32,6 +32,14 @@ with forkroot.connect("judge", num_slots=2000) as backend:
     with TestClient(app, base_url="http://localhost") as client:
         print(client.get("/nicknames").json())
 """
+COMMANDS = """
+from forkroot.__main__ import main
+
+settings = ["--set", "num_slots=2000", "--set", "dtype=float32"]
+assert main(["check", "judge", *settings]) == 0
+print(end="\x1e", flush=True)
+assert main(["chat", "judge", *settings]) == 0
+"""
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +62,7 @@ def run(environment: Mapping[str, str], *command: str, stdin: str = "") -> str:
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
     )
     assert unexpected(done.stderr) == ""
     return done.stdout
@@ -65,12 +73,11 @@ def test_the_first_plugin_gives_its_model_and_its_route(environment: Mapping[str
 
 
 def test_the_commands_take_its_name_for_a_model(environment: Mapping[str, str]) -> None:
-    settings = ["--set", "num_slots=2000", "--set", "dtype=float32"]
-    checked = run(environment, "-m", "forkroot", "check", "judge", *settings)
+    question = "What is the capital of France?\n"
+    checked, chatted = run(environment, "-c", COMMANDS, stdin=question).split("\x1e")
     assert "8 tokens generated" in checked
     assert checked.endswith("It can be run.\n")
-    question = "What is the capital of France?\n"
-    assert "Paris" in run(environment, "-m", "forkroot", "chat", "judge", *settings, stdin=question)
+    assert "Paris" in chatted
 
 
 def test_a_server_serves_it_under_that_name(environment: Mapping[str, str]) -> None:
@@ -82,7 +89,7 @@ def test_a_server_serves_it_under_that_name(environment: Mapping[str, str]) -> N
     try:
         url = process.stdout.readline().strip()
         body = {"model": "judge", "prompt": "The capital of France is", "max_tokens": 3}
-        answer = httpx.post(f"{url}/v1/completions", json=body, timeout=60).json()
+        answer = httpx.post(f"{url}/v1/completions", json=body, timeout=280).json()
         assert (answer["model"], answer["usage"]["completion_tokens"]) == ("judge", 3)
         assert httpx.get(f"{url}/nicknames").json() == {"judge": "tiny"}
     finally:

@@ -91,9 +91,9 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_what_is_in_the_box_is_registered_as_any_plugin_is() -> None:
     own = Registry(BUILT_IN)
     assert [plugin.name for plugin in own.plugins] == [
-        *("native", "http", "dspy", "langchain", "guidance", "api")
+        *("native", "http", "dspy", "langchain", "guidance", "api", "ray")
     ]
-    assert [plugin.fault for plugin in own.plugins] == [None] * 6
+    assert [plugin.fault for plugin in own.plugins] == [None] * 7
     assert sorted(own.adapters) == [
         *("dspy", "guidance", "http", "langchain", "langchain-llm", "native")
     ]

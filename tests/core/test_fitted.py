@@ -83,7 +83,7 @@ def test_ranks_share_weights_and_so_leave_room_for_larger_steps(
     assert steps(fitted_on_a_gpu(monkeypatch, free, ranks=2)) == (256, 8192)
 
 
-def test_features_of_pictures_have_their_memory_beside_keys_and_values(
+def test_features_of_pictures_and_towers_have_their_memory_beside_keys_and_values(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     described = describe(LLAMA_3_8B)
@@ -92,7 +92,11 @@ def test_features_of_pictures_have_their_memory_beside_keys_and_values(
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (80 * 10**9, 80 * 10**9))
     config = EngineConfig.from_settings({"device": "cuda", "feature_slots": 1 << 20})
     of_text = fitted(config, described)
-    of_pictures = fitted(config, replace(described, kinds=("image",)))
-    assert of_text.num_slots is not None and of_pictures.num_slots is not None
-    fewer = of_text.num_slots - of_pictures.num_slots
+    of_pictures = fitted(config, replace(described, feature_size=4096))
+    in_towers = fitted(config, replace(described, feature_size=4096, tower_numbers=40_000))
+    fewer, still_fewer = (
+        (of_text.num_slots or 0) - (it.num_slots or 0) for it in (of_pictures, in_towers)
+    )
     assert fewer * 131_072 == pytest.approx(0.97 * (1 << 20) * 4096 * 2, rel=0.01)
+    tower = (still_fewer - fewer) * 131_072  # of as many tokens as a chunk has
+    assert tower == pytest.approx(8192 * 40_000 * 2, rel=0.01)

@@ -24,7 +24,14 @@ from ..server.concurrent_calls import submit_in_thread
 from ..server.errors import Fault, Refused, error_body, fault_of, message_of
 from ..server.runtime import Limits, Runtime
 from ..server.sse import Arrival, Event, EventStream, Final, Last, arrivals, encode, events_of
-from ..wire.callwire import INFO_PATH, PATH, SILENCE, call_of, plain, plain_error
+from ..wire.callwire import (
+    INFO_PATH,
+    PATH,
+    SILENCE,
+    call_of,
+    plain,
+    plain_error,
+)
 
 COMMENT = b": at work\n\n"
 

@@ -13,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from ....core.api.protocol import Call, EngineDied, ForkrootError, InvalidCall, Sampling, Text
 from ..requests.bodies import BodyRoute
 from ..requests.work import Work, complete
+from ..server.admission import draining
 from ..server.errors import Fault, Refused
 from ..server.metrics import Metrics
 from ..server.request_registry import RequestRegistry
@@ -43,6 +44,8 @@ def routes(runtime: Runtime, registry: RequestRegistry, metrics: Metrics) -> API
 
     @router.get("/ready")
     async def ready() -> dict[str, str]:
+        if registry.is_draining:
+            raise draining()
         await _check_alive(registry, thread)
         if len(registry.open) >= runtime.limits.max_streams:
             raise _unready("as many requests are at work as are allowed")
@@ -70,6 +73,14 @@ def routes(runtime: Runtime, registry: RequestRegistry, metrics: Metrics) -> API
     async def flush_cache() -> dict[str, Any]:
         tokens = await asyncio.to_thread(registry.clear_cache)
         return {"success": True, "tokens": tokens}
+
+    @router.post("/drain")
+    async def drain() -> dict[str, Any]:
+        return {"draining": True, "open": registry.drain(True)}
+
+    @router.delete("/drain")
+    async def resume() -> dict[str, Any]:
+        return {"draining": False, "open": registry.drain(False)}
 
     @router.post("/abort_request")
     async def abort_request(request: AbortRequest) -> Response:

@@ -2,8 +2,9 @@
 
 `POST /v1/prefixes` computes a prompt and keeps it in the cache under a root's name, which later
 requests may bear as their hint; `DELETE` gives it back. A pin is a hint: the runtime releases it by
-itself when its branches are counted down, when it needs the room, or when nobody has used it for
-the runtime's `root_timeout`, unless a time to keep it was given (`ttl`).
+itself when its branches are counted down, when it needs the room, when the cache is flushed, or
+when nobody has used it for the runtime's `root_timeout`, unless a time to keep it was given (`ttl`:
+then it is planted again).
 """
 
 from __future__ import annotations

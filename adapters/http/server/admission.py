@@ -12,7 +12,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from ..wire.names import new_name
 from . import audit
 from .browsers import Browsers
 from .errors import Fault, Refused, error_response, fault_of
-from .keys import ADMIN_PATHS, Keys
+from .keys import ADMIN_PATHS, Client, Keys
 from .large_json import check_json
 from .metrics import Metrics
 from .request_registry import RequestContext, RequestRegistry
@@ -34,8 +34,9 @@ from .workers import Workers
 _log = logging.getLogger("forkroot.http")
 _ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)  # of a client's own
 _BYTES_PER_SECOND = 1 << 16  # of a body that takes longer than the timeout
-_KEPT = 8  # one part of so many of the requests at work is kept from any one of several clients
+_KEPT = 8  # one part of so many of the requests at work is only for clients below their share
 UNLIMITED_PATHS = ADMIN_PATHS | {"/abort_request"}
+_RETRY_AFTER = 1  # seconds: another server may take the request at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +90,13 @@ class AdmissionMiddleware:
         if not _is_counted(scope):
             yield
             return
+        if self.registry.is_draining:
+            raise draining()
         num_open, most = len(self.registry.open), self.limits.max_streams
-        if self.keys.are_several and num_open >= (kept := most - most // _KEPT):
-            tenant = context.client.tenant
-            own = sum(it.client.tenant == tenant for it in self.registry.open)
-            num_open, most = (own, kept) if own >= kept else (num_open, most)
+        if self.keys.are_several and num_open >= most - most // _KEPT:
+            clients = [it.client for it in self.registry.open]
+            own, share = share_of(context.client, clients, most)
+            num_open, most = (own, share) if own >= share else (num_open, most)
         if num_open >= most:
             message = f"{num_open} requests are at work, as many as are allowed; try later"
             fault = Fault(503, "overloaded_error", "overloaded", retry_after=1)
@@ -188,6 +191,24 @@ class AdmissionMiddleware:
             line["error"] = error
         _log.info("%s", json.dumps(line))
         audit.note(line)
+
+
+def draining() -> Refused:
+    """The error of a request that comes while the server drains."""
+    text = "the server is draining and takes no new requests; send them to another one"
+    return Refused(text, Fault(503, "server_error", "draining", retry_after=_RETRY_AFTER))
+
+
+def share_of(client: Client, at_work: Sequence[Client], most: int) -> tuple[int, int]:
+    """How many requests of a client are at work, and how many may be once most of the allowed ones
+    are: its share by weight beside the others that have some, but not all.
+
+    at_work: the client of each request. most: requests at a time.
+    """
+    weights = {it.tenant: it.weight for it in at_work} | {client.tenant: client.weight}
+    share = int(most * client.weight / sum(weights.values()))
+    own = sum(it.tenant == client.tenant for it in at_work)
+    return own, max(1, min(share, most - most // _KEPT))
 
 
 def _is_counted(scope: Scope) -> bool:

@@ -11,6 +11,7 @@ import hmac
 from dataclasses import dataclass, replace
 
 from .errors import Fault, Refused
+from .rate_limits import Rates
 from .settings import Settings
 
 OPEN_PATHS = frozenset(
@@ -19,6 +20,7 @@ OPEN_PATHS = frozenset(
 )
 ADMIN_PATHS = frozenset(
     {"/flush_cache", "/reset_prefix_cache", "/metrics", "/server_info", "/get_server_info"}
+    | {"/drain"}
 )
 
 
@@ -44,8 +46,15 @@ class Keys:
     """The keys of a server."""
 
     def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._clients = {key.encode(): _client(key, settings) for key in settings.keys}
         self._admins = [key.encode() for key in settings.admin_keys]
+
+    @property
+    def rates(self) -> dict[str, Rates]:
+        """The rates of tenants that have their own."""
+        given = self._settings.rates_by_key
+        return {self._clients[key.encode()].tenant: rates for key, rates in given.items()}
 
     @property
     def are_several(self) -> bool:

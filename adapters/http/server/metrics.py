@@ -45,6 +45,7 @@ class Metrics:
 
         self.requests_open = own(Gauge, "requests_open", "Requests at work")
         self.calls_open = own(Gauge, "calls_open", "Calls running or queued in the backend")
+        self.draining = own(Gauge, "draining", "1 while no new requests are taken, else 0")
         self.requests = own(Counter, "requests", "Requests answered", "route", "status")
         self.refused = own(Counter, "refused", "Requests refused or failed", "reason")
         self.aborted = own(Counter, "aborted_calls", "Calls ended early by their client")

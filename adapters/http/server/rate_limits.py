@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from .errors import Fault, Refused
@@ -24,11 +24,20 @@ class Rates:
 
 
 class RateLimits:
-    """What each tenant has left. clock: seconds, monotonic."""
+    """What each tenant has left. by_tenant: of those that have other rates. clock: seconds,
+    monotonic."""
 
-    def __init__(self, rates: Rates, clock: Callable[[], float] = time.monotonic) -> None:
-        self._requests = _Credits(rates.requests, clock)
-        self._tokens = _Credits(rates.tokens, clock)
+    def __init__(
+        self,
+        rates: Rates,
+        clock: Callable[[], float] = time.monotonic,
+        by_tenant: Mapping[str, Rates] | None = None,
+    ) -> None:
+        others = by_tenant or {}
+        requests = {tenant: it.requests for tenant, it in others.items()}
+        tokens = {tenant: it.tokens for tenant, it in others.items()}
+        self._requests = _Credits(rates.requests, requests, clock)
+        self._tokens = _Credits(rates.tokens, tokens, clock)
 
     def admit(self, tenant: str) -> None:
         """Count a request. Raises Refused (429, with the seconds after which to try again)."""
@@ -47,27 +56,35 @@ class RateLimits:
 
 
 class _Credits:
-    """Credits by tenant that come back steadily, `per_minute` in all; None: no limit."""
+    """Credits by tenant that come back steadily: `per_minute` in all, or those of `by_tenant`.
+    None: no limit."""
 
-    def __init__(self, per_minute: int | None, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        per_minute: int | None,
+        by_tenant: Mapping[str, int | None],
+        clock: Callable[[], float],
+    ) -> None:
         self._per_minute = per_minute
+        self._by_tenant = by_tenant
         self._clock = clock
         self._lock = threading.Lock()
         self._left: dict[str, tuple[float, float]] = {}  # at which second
 
     def take(self, tenant: str, count: int) -> None:
-        if self._per_minute is not None:
+        rate = self._by_tenant.get(tenant, self._per_minute)
+        if rate is not None:
             with self._lock:
-                self._left[tenant] = self._now(tenant) - count, self._clock()
+                self._left[tenant] = self._now(tenant, rate) - count, self._clock()
 
     def seconds_until(self, tenant: str, needed: int) -> float:
         """Seconds until more than 0 are there, and as many as are needed."""
-        if self._per_minute is None:
+        rate = self._by_tenant.get(tenant, self._per_minute)
+        if rate is None:
             return 0.0
-        missing = max(needed, 1e-9) - self._now(tenant)
-        return max(0.0, missing * 60 / self._per_minute)
+        missing = max(needed, 1e-9) - self._now(tenant, rate)
+        return max(0.0, missing * 60 / rate)
 
-    def _now(self, tenant: str) -> float:
-        assert self._per_minute is not None
-        left, at = self._left.get(tenant, (float(self._per_minute), 0.0))
-        return min(self._per_minute, left + (self._clock() - at) * self._per_minute / 60)
+    def _now(self, tenant: str, rate: int) -> float:
+        left, at = self._left.get(tenant, (float(rate), 0.0))
+        return min(rate, left + (self._clock() - at) * rate / 60)

@@ -31,8 +31,6 @@ from .keys import Client, within
 from .metrics import Metrics
 from .rate_limits import RateLimits, Rates
 
-NO_RATES = Rates()
-
 
 @dataclass(slots=True, eq=False)
 class RequestContext:
@@ -96,7 +94,8 @@ class RequestRegistry:
     """The open requests, and the backend that routes submit their calls to.
 
     backend: the served one. current: the context of the request being handled. open: the open
-      requests. deadline: of calls that have none. rates: of each tenant.
+      requests. deadline: of calls that have none. rate_limits: of each tenant; None: no
+      limits. is_draining: no new request is taken; open ones go on.
     """
 
     def __init__(
@@ -104,14 +103,15 @@ class RequestRegistry:
         backend: Backend,
         metrics: Metrics,
         deadline: float | None = None,
-        rates: Rates = NO_RATES,
+        rate_limits: RateLimits | None = None,
     ) -> None:
         self.current = ContextVar[RequestContext | None]("request_context", default=None)
         self.open: set[RequestContext] = set()
+        self.is_draining = False
         self.backend = backend
         self._metrics = metrics
         self._deadline = deadline
-        self.rate_limits = RateLimits(rates)
+        self.rate_limits = rate_limits or RateLimits(Rates())
         self._fatal_error: BackendClosed | None = None
         self._notifier: LoopNotifier | None = None
 
@@ -148,6 +148,12 @@ class RequestRegistry:
     def close(self) -> None:
         """As `Backend.close`."""
         self.backend.close()
+
+    def drain(self, is_draining: bool) -> int:
+        """Take no new requests from now on, or take them again; returns how many are open."""
+        self.is_draining = is_draining
+        self._metrics.draining.set(is_draining)
+        return len(self.open)
 
     def check_alive(self) -> None:
         """Raise BackendClosed if the backend has ended. May wait for it."""

@@ -33,6 +33,7 @@ class Settings:
     media_hosts: whose pictures and clips are fetched where a request has an http(s) URL: names as
       a.site, a.site:8080 or, with all below it, .a.site; "*": any. None: nothing is fetched.
     rates: what each key may use in a minute; without keys, all clients together.
+    rates_by_key: of keys that have other rates.
     tokenizer_info: what `/tokenizer_info` gives, as tokenizer_config.json has it.
     allowed_hosts: names in `Host` that are answered without keys, besides addresses, localhost and
       this machine's own name; "*": all.
@@ -51,6 +52,7 @@ class Settings:
     cors_origins: tuple[str, ...] = ()
     weights: Mapping[str, float] = field(default_factory=dict)
     rates: Rates = field(default_factory=Rates)
+    rates_by_key: Mapping[str, Rates] = field(default_factory=dict)
     media_hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -62,6 +64,8 @@ class Settings:
         for origin in self.cors_origins:
             if origin != ANY and not _ORIGIN.fullmatch(origin):
                 raise InvalidCall("cors_origin", origin, _ORIGINS)
+        if not self.rates_by_key.keys() <= {*self.keys}:
+            raise InvalidCall("rates_by_key", Shown("..."), "rates of keys that are known")
         for key, weight in self.weights.items():
             if key not in self.keys:
                 raise InvalidCall("key_weight", Shown("..."), "a weight of a key that is known")

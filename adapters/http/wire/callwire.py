@@ -18,10 +18,12 @@ from typing import Any
 
 from ....core.api import protocol
 from ....core.api.codec import ERRORS, FIELDS, error_parts
+from ....core.api.evictions import Eviction, EvictionReport, Prefix, PrefixReport
 from ....core.api.protocol import Call, EngineDied, ForkHint, ForkrootError, InvalidCall, Shown
 from .hints import hint_body, hint_of
 
 PATH, INFO_PATH = "/v1/forkroot/calls", "/v1/forkroot/info"
+EVICTIONS_PATH, PREFIXES_PATH = "/v1/forkroot/evictions", "/v1/forkroot/cached"
 PROGRAMS_PATH = "/v1/forkroot/programs"
 UNKNOWN_PROGRAM = "program_not_found"  # the code of a digest that the server does not know
 RESTARTS = "another is being started: try again soon"  # in the message of a dead engine
@@ -31,9 +33,10 @@ _CONSTRAINTS = ("Regex", "JsonSchema", "Choices", "Grammar")
 _REPLY_TYPES = (
     *("Chunk", "Completion", "Output", "OptionScore", "TokenLogprob", "Usage", "BackendInfo"),
 )
+_REPORTS = (Eviction, EvictionReport, Prefix, PrefixReport)
 _KINDS: dict[str, Any] = {
     name: getattr(protocol, name) for name in (*_REQUEST_TYPES, *_CONSTRAINTS, *_REPLY_TYPES)
-}
+} | {kind.__name__: kind for kind in _REPORTS}
 _DEFAULTS = {name: dict(FIELDS[kind]) for name, kind in _KINDS.items()}
 
 

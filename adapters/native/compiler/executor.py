@@ -132,7 +132,7 @@ class Execution:
         """All branches of the fork have their nodes: the first ones let the others go on, one by
         one, as they end."""
         for branch, gate in zip(self._forks[position], self._gates.pop(position, ()), strict=False):
-            branch.interpreter.submit_slot().when_done(lambda _, gate=gate: gate.set(None))
+            branch.interpreter.submit_slot().when_done(gate.set)
 
     def _part(self) -> Interpreter:
         """A state of its own, with the settings of a part."""

@@ -142,9 +142,10 @@ def expression_of(node: Node, urgency: int = 0) -> language.Expression:
             return language.Gen(name, sampling, *settings, urgency=urgency)
         case graph.Select(_, name, options, method, backend):
             return language.Select(name, options, method, backend, urgency)
-        case graph.Media(_, bytes() as data, _, num_frames):
-            is_image = num_frames is None
-            return language.Media(Image(data) if is_image else Video(data, num_frames))
+        case graph.Media(_, bytes() as data, _, int(num_frames)):
+            return language.Media(Video(data, num_frames))
+        case graph.Media(_, bytes() as data):
+            return language.Media(Image(data))
         case graph.RoleBegin(_, role):
             return language.RoleBegin(role)
         case graph.RoleEnd():

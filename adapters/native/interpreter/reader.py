@@ -78,6 +78,12 @@ class Reader:
         self.sync()
         return self._interpreter.transcript.text()
 
+    def variables(self) -> dict[str, Any]:
+        """All variables by name. Waits for what was submitted."""
+        self.sync()
+        with self._stream.lock:
+            return dict(self._variables.values)
+
     def messages(self) -> list[dict[str, Any]]:
         """The chat so far, as dictionaries of role and content. Waits for what was submitted."""
         self.sync()

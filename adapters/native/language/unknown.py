@@ -95,6 +95,12 @@ class UnknownMedia(Expression):
     num_frames: int | None = None
 
 
+def check_known(value: object, operation: str) -> None:
+    """Raise NotTraceable for a value that is not known, and has no options."""
+    if type(value) is Unknown:
+        value.known(operation)
+
+
 def _operation(name: str, shown: str, apply: Callable[..., Any]) -> None:
     def run(self: Unknown, *others: Any) -> Any:
         values = [it.known(shown) if type(it) is Unknown else it for it in others]

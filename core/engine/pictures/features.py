@@ -9,7 +9,7 @@ whether others have shown it; tenants that share the radix tree share features.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -38,6 +38,11 @@ class Work(NamedTuple):
     encodes: tuple[Encode, ...] = ()
     pictures: tuple[Picture, ...] = ()
     has_readers: bool = True
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that the tower computes."""
+        return sum(sum(it.pixels.layout.unit_costs[i] for i in it.units) for it in self.encodes)
 
 
 @dataclass(slots=True)
@@ -76,7 +81,8 @@ class Features(Generic[R]):
         self._dropped: list[bytes] = []
         self._planned: dict[bytes, tuple[Picture, range]] = {}
         self._planned_cost = 0
-        self.is_waiting = self._is_broken = False
+        self._cost_of: Counter[str] = Counter()  # by owner, of what is planned
+        self.is_waiting = self._is_broken = self._is_limited = False
         self._share = FairShare()
         self._counts: dict[str, int] = {}
 
@@ -87,9 +93,9 @@ class Features(Generic[R]):
 
     @property
     def is_busy(self) -> bool:
-        """Whether the tower has something to do in the next batch, or waits for pixels; or there
-        are none, see `take_broken`."""
-        return bool(self._planned) or self.is_waiting or self._is_broken
+        """Whether the tower has something to do in the next batch, or waits for pixels or its
+        owner's turn; or there are none, see `take_broken`."""
+        return bool(self._planned) or self.is_waiting or self._is_broken or self._is_limited
 
     @property
     def has_work(self) -> bool:
@@ -109,10 +115,16 @@ class Features(Generic[R]):
         """A sequence runs no more."""
         self._readers.pop(reader, None)
 
-    def plan(self, window: int) -> None:
+    def plan(
+        self,
+        window: int,
+        budget: Callable[[str, int], int | None] = lambda owner, unit: None,
+    ) -> None:
         """Choose what the tower computes with the next batch, for features among the next `window`
-        tokens of each sequence; tenants in turn. What was planned and not taken stays."""
-        self.is_waiting = self._is_broken = False
+        tokens of each sequence; tenants in turn. What was planned and not taken stays. budget: for
+        an owner whose next unit has so many tokens, the tokens that the tower may compute for it
+        in this batch; None: all."""
+        self.is_waiting = self._is_broken = self._is_limited = False
         if not self._readers:
             return
         wanted, pinned = self._wanted(window)
@@ -131,7 +143,7 @@ class Features(Generic[R]):
             if picture.pixels is None or not self._has_room(picture, wanted, pinned):
                 self.is_waiting |= picture.pixels is None
                 queues[owner].pop(0)
-            elif not self._plan_unit(picture):  # no smaller one overtakes it
+            elif not self._plan_unit(picture, budget):  # no smaller one overtakes it
                 queues[owner].clear()
             elif self._is_complete(picture.key):
                 queues[owner].pop(0)
@@ -169,6 +181,7 @@ class Features(Generic[R]):
         work = Work(tuple(self._dropped), *done, has_readers=bool(self._readers))
         self._dropped.clear()
         self._planned.clear()
+        self._cost_of.clear()
         self._planned_cost = 0
         return work
 
@@ -288,15 +301,21 @@ class Features(Generic[R]):
         self._held[picture.key] = _Held(layout.num_features, len(layout.unit_costs))
         return True
 
-    def _plan_unit(self, picture: Picture) -> bool:
-        """Let the tower compute the picture's next unit; False where the step's budget is spent."""
+    def _plan_unit(self, picture: Picture, budget: Callable[[str, int], int | None]) -> bool:
+        """Let the tower compute the picture's next unit; False where the step's budget is spent, or
+        that of its owner."""
         held = self._held[picture.key]
         cost = picture.layout.unit_costs[held.num_done]
         if self._planned_cost and self._planned_cost + cost > self._tower_tokens:
             return False
+        most = budget(picture.owner, cost)
+        if most is not None and self._cost_of[picture.owner] + cost > most:
+            self._is_limited = True
+            return False
         _, units = self._planned.get(picture.key, (picture, range(held.num_done, held.num_done)))
         self._planned[picture.key] = picture, range(units.start, units.stop + 1)
         self._planned_cost += cost
+        self._cost_of[picture.owner] += cost
         self._share.charge(picture.owner, cost)
         held.num_done += 1
         self._count("tower_tokens", cost)

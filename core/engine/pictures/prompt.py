@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from ...api.batch import Ints, Longs
-from ...api.media import FEATURE, Layout, Pixels
+from ...api.media import FEATURE, Layout, Pixels, rotary_parts
 from ...api.protocol import Image, Video
 from ...text.pictures import PromptIds
 
@@ -79,7 +79,8 @@ def fill(prompt: PromptIds, pictures: Sequence[Picture]) -> Filled:
         starts.append(place.index + shift)
         spans += _spans(picture, starts[-1])
         shift += len(picture.ids) - 1
-    return Filled(ids, tuple(spans), _parts(len(ids), starts, pictures))
+    layouts = [picture.layout for picture in pictures]
+    return Filled(ids, tuple(spans), rotary_parts(len(ids), starts, layouts))
 
 
 def spans_from(spans: Sequence[FeatureSpan], start: int) -> int:
@@ -107,20 +108,3 @@ def _spans(picture: Picture, start: int) -> list[FeatureSpan]:
         spans.append(FeatureSpan(start + first, start + last, offset, picture))
         offset += last - first
     return spans
-
-
-def _parts(count: int, starts: Sequence[int], pictures: Sequence[Picture]) -> Longs | None:
-    if all(picture.layout.positions is None for picture in pictures):
-        return None
-    parts = np.empty((3, count), np.int64)
-    end = position = 0
-    for start, picture in zip(starts, pictures, strict=True):
-        layout, size = picture.layout, len(picture.ids)
-        parts[:, end:start] = np.arange(position, position + start - end)
-        position += start - end
-        end = start + size
-        own = layout.positions
-        parts[:, start:end] = position + (np.arange(size) if own is None else own)
-        position += size if own is None else layout.num_positions
-    parts[:, end:] = np.arange(position, position + count - end)
-    return parts

@@ -23,24 +23,23 @@ class Edge(NamedTuple):
     to: int
 
 
+class Step(NamedTuple):
+    """A character, and the state after it."""
+
+    char: str
+    to: int
+
+
 class Chains:
     """The compressed edge of every state, computed at first use."""
 
     def __init__(self, dfa: Dfa) -> None:
         self._dfa = dfa
-        live = dfa.table > 0
-        kinds = live.argmax(axis=1)
-        is_forced = (
-            (np.count_nonzero(live, axis=1) == 1) & (dfa.class_sizes[kinds] == 1) & ~dfa.accepting
-        )
-        self._char = np.where(is_forced, dfa.first_chars[kinds], -1).tolist()
-        self._next = dfa.table[np.arange(dfa.num_states), kinds].tolist()
+        self._is_single = dfa.class_sizes == 1
         self._known: dict[int, Edge] = {}
 
     def forced(self, state: int) -> Edge:
         """What must come next; no bytes where there is a choice, or the answer may end."""
-        if state <= STATE_MASK and self._char[state] < 0:
-            return Edge(b"", state)
         edge = self._known.get(state)
         if edge is None:
             edge = self._follow(state) if state <= STATE_MASK else self._complete(state)
@@ -51,10 +50,20 @@ class Chains:
 
     def _follow(self, state: int) -> Edge:
         chars = []
-        while (char := self._char[state]) >= 0:
-            chars.append(chr(char))
-            state = self._next[state]
+        while (step := self._step(state)) is not None:
+            chars.append(step.char)
+            state = step.to
         return Edge("".join(chars).encode(), state)
+
+    def _step(self, state: int) -> Step | None:
+        """The one character that may come; None where there is a choice, or the answer may end."""
+        row = self._dfa.table[state]
+        kinds = row.nonzero()[0]
+        if len(kinds) != 1 or self._dfa.accepting[state]:
+            return None
+        kind = int(kinds[0])
+        is_single = self._is_single[kind]
+        return Step(chr(self._dfa.first_chars[kind]), int(row[kind])) if is_single else None
 
     def _complete(self, state: int) -> Edge:
         """From inside a character: only where a single one can still be meant."""

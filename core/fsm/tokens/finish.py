@@ -90,13 +90,14 @@ class ShortestFinish:
         self._dfa = dfa
         self._vocabulary = vocabulary
         self._inside: dict[int, int] = {}
-        self._counts = self._count() if num_tokens is None else num_tokens.tolist()
-        self.num_tokens: Counts = np.array(self._counts, np.int32)
+        if num_tokens is None:
+            num_tokens = np.array(self._count(), np.int32)
+        self.num_tokens: Counts = num_tokens
 
     def tokens(self, state: int) -> int:
         """The number for any state, also inside a character."""
         if state <= STATE_MASK:
-            return self._counts[state]
+            return int(self.num_tokens[state])
         known = self._inside.get(state)
         if known is None:
             if len(self._inside) >= MAX_INSIDE:
@@ -143,7 +144,7 @@ class ShortestFinish:
             if to := self._dfa.after(outside, int(kinds[index])):
                 char = chr(max(int(starts[index]), start))
                 rest = char.encode()[-utf8.num_missing(prefix) :]
-                best = min(best, self._vocabulary.spell(rest) + self._counts[to])
+                best = min(best, self._vocabulary.spell(rest) + int(self.num_tokens[to]))
         return best
 
 

@@ -49,8 +49,6 @@ class Masks:
         self._lock = Lock()
         self._known: dict[Key, Allowed] = {}
         self._max_known = max(1, max_bytes // (4 * vocabulary.num_words))
-        self._is_open: list[bool] = np.any(dfa.table, axis=1).tolist()
-        self._worst_next = finish.num_tokens[dfa.table].max(axis=1)
 
     def allowed(self, state: int) -> Allowed:
         """The tokens allowed in a state; the same arrays for all callers, not to be changed."""
@@ -63,7 +61,7 @@ class Masks:
 
     def is_last(self, state: int) -> bool:
         """Whether nothing can follow in a state between characters."""
-        return not self._is_open[state]
+        return not self._dfa.table[state].any()
 
     def within(self, state: int, budget: int) -> Mask:
         """Tokens after which a match still fits `budget` tokens, the token itself included.
@@ -110,7 +108,9 @@ class Masks:
         """As `_needs`, or more: a character is complete after three bytes, whatever it is."""
         needs = self._finish.num_tokens[reached.states]
         spelled = 3 if self._vocabulary.has_continuations else NEVER
-        return np.append(needs, spelled + self._worst_next[reached.inside_states & STATE_MASK])
+        outside, index = np.unique(reached.inside_states & STATE_MASK, return_inverse=True)
+        worst = self._finish.num_tokens[self._dfa.table[outside]].max(axis=1, initial=0)
+        return np.append(needs, spelled + worst[index.reshape(-1)])
 
     def _needs(self, reached: Reached) -> npt.NDArray[np.int32]:
         """Tokens needed after each token reached, those that end inside a character last."""

@@ -21,6 +21,7 @@ from .vocabulary import Vocabulary
 MAX_KINDS_PICKED = 8
 MAX_NARROW = 8
 DENSE = 4
+_BYTES_OF_EDGE = 150
 
 
 class Reached(NamedTuple):
@@ -189,37 +190,35 @@ class Walker:
 
 
 class _NarrowEdges:
-    """The edges of states that have few, each of one character. Pairs are made for the states that
-    walks come to: those of all states would hold the interpreter lock for long."""
+    """The edges of states that have few, each of one character: found for the states that walks
+    come to, as those of all states would take long."""
 
     def __init__(self, dfa: Dfa) -> None:
-        live = dfa.table > 0
-        counts = live.sum(axis=1)
-        is_narrow = (counts <= MAX_NARROW) & ~(live & (dfa.class_sizes > 1)).any(axis=1)
-        states, kinds = np.nonzero(live & is_narrow[:, None])
-        self._chars = dfa.first_chars[kinds]
-        self._after = dfa.table[states, kinds]
-        self._ends = np.cumsum(np.where(is_narrow, counts, 0))
-        self._is_narrow = is_narrow
-        self._known: dict[int, list[tuple[str, int]]] = {}
+        self._table, self._first_chars = dfa.table, dfa.first_chars
+        self._is_single = dfa.class_sizes == 1
+        self._known: dict[int, list[tuple[str, int]] | None] = {}
+        self._num_edges = 0
 
     @property
     def num_bytes(self) -> int:
-        """Memory of the edges, without pairs."""
-        kept = self._chars, self._after, self._ends, self._is_narrow
-        return sum(it.nbytes for it in kept)
+        """Memory of the edges that were found, about."""
+        return _BYTES_OF_EDGE * self._num_edges
 
     def of(self, state: int) -> list[tuple[str, int]] | None:
         """(character, next state) pairs; None for a state with many edges."""
-        if not self._is_narrow[state]:
+        if state in self._known:
+            return self._known[state]
+        edges = self._known[state] = self._find(state)
+        self._num_edges += len(edges or ())
+        return edges
+
+    def _find(self, state: int) -> list[tuple[str, int]] | None:
+        row = self._table[state]
+        kinds = row.nonzero()[0]
+        if len(kinds) > MAX_NARROW or not self._is_single[kinds].all():
             return None
-        known = self._known.get(state)
-        if known is None:
-            edges = slice(self._ends[state - 1] if state else 0, self._ends[state])
-            chars = map(chr, self._chars[edges].tolist())
-            known = list(zip(chars, self._after[edges].tolist(), strict=True))
-            self._known[state] = known
-        return known
+        chars = map(chr, self._first_chars[kinds].tolist())
+        return list(zip(chars, row[kinds].tolist(), strict=True))
 
 
 def _ranges(starts: npt.NDArray[np.integer], counts: npt.NDArray[np.integer]) -> Ints:

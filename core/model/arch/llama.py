@@ -16,6 +16,7 @@ from ....kernels.backend import (
     LayerSizes,
     LayerWeights,
     Matrix,
+    Rotary,
     Step,
     Wanted,
 )
@@ -188,12 +189,16 @@ class Llama:
 
     def hidden(self, inputs: Inputs, pool: KVPool, attention: Attention) -> Tensor:
         """As `Model.hidden`."""
-        assert inputs.parts is None, "rotary positions are positions"
-        tokens = inputs.positions, inputs.slots, inputs.plans, inputs.wanted
+        rotary: Rotary = self.rope
+        positions = inputs.positions
+        if inputs.parts is not None:
+            rotary = self.rope.of_parts(inputs.parts)
+            positions = torch.arange(len(inputs.ids), device=self.device)
+        tokens = positions, inputs.slots, inputs.plans, inputs.wanted
         x = self._embed(inputs.ids)
         if inputs.spliced is not None:
             x[inputs.spliced.tokens] = inputs.spliced.values.to(x.dtype)
-        return self._layers(x, Step(*tokens, self.rope, pool, attention))
+        return self._layers(x, Step(*tokens, rotary, pool, attention))
 
     def sum_rows(self, num_tokens: int, num_wanted: int) -> list[int]:
         """As `RankedModel.sum_rows`: of the embeddings, then of each layer."""

@@ -12,6 +12,21 @@ from ..rope import RopeConfig
 _MIN_POSITIONS = 8192  # positions whose rotations are computed at once
 
 
+class StepRotary:
+    """Rotations of a step's tokens [tokens, 1, dim / 2], whose positions are 0, 1, 2, ..."""
+
+    def __init__(self, rotations: Tensor) -> None:
+        self._rotations = rotations
+
+    def angles(self, positions: Tensor) -> Tensor:
+        """As `Rotary.angles`."""
+        return self._rotations
+
+    def table(self, positions: Tensor) -> Tensor:
+        """As `Rotary.table`."""
+        return self._rotations
+
+
 class RotaryEmbedding:
     """Rotations of pairs in queries and keys by position (`Rows.apply_rotary`).
 
@@ -27,6 +42,8 @@ class RotaryEmbedding:
         self._attention_scaling = torch.tensor(
             attention_scaling(config), dtype=torch.float32, device=device
         )
+        counts = torch.tensor(config.sections or (head_dim // 2,))
+        self._part_of_pair = torch.arange(len(counts)).repeat_interleave(counts).to(device)
         self._context_len, self._device = context_len, device
         self._known = self._computed(torch.arange(0, device=device))
 
@@ -47,8 +64,15 @@ class RotaryEmbedding:
                 self._known = self._computed(all_positions)
         return self._known
 
+    def of_parts(self, parts: Tensor) -> StepRotary:
+        """Rotations at positions of three parts [3, tokens], as a table of the step's tokens."""
+        own = parts.index_select(0, self._part_of_pair).T[:, None]  # [tokens, 1, dim / 2]
+        return StepRotary(self._turned(own.float() * self._frequencies))
+
     def _computed(self, positions: Tensor) -> Tensor:
-        angles = positions.float()[:, None, None] * self._frequencies
+        return self._turned(positions.float()[:, None, None] * self._frequencies)
+
+    def _turned(self, angles: Tensor) -> Tensor:
         return torch.polar(self._attention_scaling.expand(angles.shape), angles)
 
     @staticmethod

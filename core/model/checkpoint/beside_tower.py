@@ -12,12 +12,14 @@ from ..keys import Keys
 from ..transformers.library import read_config, text_config_of
 from ..transformers.model import HubConfig
 
-# Classes of decoders by their `model_type`: those whose rotary positions are positions.
+# Classes of decoders by their `model_type`.
 _DECODERS = {
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
+    "qwen2_vl_text": "Qwen2ForCausalLM",
+    "qwen2_5_vl_text": "Qwen2ForCausalLM",
 }
 # Prefixes of a decoder's weights in a whole model, newer and older ones.
 _PREFIXES = {
@@ -25,6 +27,7 @@ _PREFIXES = {
     "language_model.model.": "model.",
     "language_model.lm_head.": "lm_head.",
     "lm_head.": "lm_head.",
+    **{name: name for name in ("model.embed_tokens.", "model.layers.", "model.norm.")},
 }
 
 
@@ -46,6 +49,8 @@ def with_own_text(folder: str | Path, sizes: HubConfig) -> HubConfig | ModelConf
         tower=sizes.architecture,
         kinds=sizes.kinds,
         tower_parameters=sizes.num_parameters() - own.num_parameters(),
+        feature_size=sizes.feature_size,
+        tower_numbers=sizes.tower_numbers,
         dtype=sizes.dtype,
         bos_id=sizes.bos_id,
         eos_ids=sizes.eos_ids,

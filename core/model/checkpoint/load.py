@@ -14,7 +14,7 @@ from typing import TypeAlias
 import torch
 
 from ....kernels.cpu.linear.linear import is_native
-from ...api.protocol import InvalidModel
+from ...api.protocol import InvalidCall, InvalidModel
 from ..arch.llama import Llama
 from ..architectures import ARCHITECTURES
 from ..config import ModelConfig, read_architecture
@@ -106,3 +106,12 @@ def check_shares(described: Described, num_ranks: int) -> None:
         if count % num_ranks:
             message = f"ranks={num_ranks} does not divide {key}={count}; expected {allowed}"
             raise InvalidModel(message)
+
+
+def check_deterministic(described: Described, dtype: str) -> None:
+    """Raise InvalidCall where a token's numbers may depend on those beside it."""
+    if dtype != "float32":
+        raise InvalidCall("dtype", dtype, "float32, with deterministic=True")
+    if not isinstance(described, ModelConfig) or described.num_experts:
+        allowed = "False, but for dense models of our own architectures (docs/models.md)"
+        raise InvalidCall("deterministic", True, allowed)

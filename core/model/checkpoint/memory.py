@@ -34,7 +34,7 @@ PLAN_NUMBERS = 32  # of each token of a recorded step: its ids and work items
 class Load:
     """The largest steps. chunk_tokens: prompt tokens of one. max_running: sequences of one.
     has_graphs: whether steps are recorded. has_host: whether tokens are copied to a host tier.
-    context_len: tokens of a sequence; 0: as many as the model has."""
+    context_len: tokens of a sequence; 0: as many as the model has. tower_tokens: of a tower."""
 
     chunk_tokens: int
     max_running: int
@@ -42,6 +42,7 @@ class Load:
     has_flashinfer: bool = False
     has_host: bool = False
     context_len: int = 0
+    tower_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ def working_bytes(sizes: Sizes, dtype: str, load: Load, num_ranks: int = 1) -> i
     num_tokens = load.chunk_tokens + load.max_running
     total += num_tokens * _numbers_per_token(sizes, num_ranks) * DTYPE_BYTES[dtype]
     total += _partial_bytes(sizes, load.max_running, num_ranks)
+    total += load.tower_tokens * sizes.tower_numbers * DTYPE_BYTES[dtype]
     context_len = load.context_len or sizes.context_len
     total += (load.max_running + 1) * context_len * 4  # the slot table
     if load.has_graphs and isinstance(sizes, ModelConfig):  # others' code is not recorded

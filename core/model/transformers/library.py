@@ -151,6 +151,20 @@ def without_layers(config: Any) -> Any:
     return config
 
 
+def picture_numbers(config: Any) -> dict[str, int]:
+    """`feature_size` and `tower_numbers` of `Sizes`, for a model that takes pictures: the hidden
+    states of all layers, which some towers keep, and what a layer computes."""
+    vision = config.vision_config
+    width = getattr(vision, "embed_dim", None) or vision.hidden_size
+    num_layers = getattr(vision, "depth", None) or vision.num_hidden_layers
+    ffn = getattr(vision, "intermediate_size", None) or int(width * vision.mlp_ratio)
+    early = getattr(vision, "deepstack_visual_indexes", None) or ()
+    return {
+        "feature_size": config.get_text_config().hidden_size * (1 + len(early)),
+        "tower_numbers": (num_layers + 8) * width + 2 * ffn,
+    }
+
+
 def text_config_of(config: Any) -> dict[str, Any]:
     """The text part of a configuration, with every default, as a decoder's config.json has it."""
     tied = {"tie_word_embeddings": config.tie_word_embeddings}

@@ -3,6 +3,7 @@ whole model's own forward pass."""
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,14 @@ import torch
 from torch import Tensor
 
 from ...api.batch import Batch
-from ...api.media import FEATURE, Kind, Media, MediaProcessor, MediaSpan, Pixels
+from ...api.media import FEATURE, Kind, Media, MediaProcessor, MediaSpan, Pixels, rotary_parts
+from ...api.protocol import InvalidModel
 from ..inputs import Inputs
 from .proof import compare, poisoned
 
 _NUM_BEFORE, _NUM_AFTER = 4, 5  # tokens around a picture
+_FEATURES = "features of pictures"
 _SIZES: dict[Kind, tuple[int, int, int]] = {"image": (1, 60, 90), "video": (4, 64, 70)}
-_KEY = 2**31 - 1  # outside of any vocabulary
 
 
 @torch.inference_mode()
@@ -34,8 +36,7 @@ def prove_pictures(
         def both(
             kind: Kind = kind, ids: Any = ids, pixels: Pixels = pixels
         ) -> tuple[list[Tensor], list[Tensor]]:
-            keys = np.where(ids == FEATURE, _KEY, ids).astype(np.int32)
-            parts = processor.positions(keys, [pixels.layout])
+            parts = _parts(processor, ids, kind, pixels)
             theirs = _theirs(
                 model, decoder, attention, processor.placeholder(kind), ids, kind, pixels
             )
@@ -54,18 +55,66 @@ def prove_tower(tower: Any, whole: Any, processor: MediaProcessor) -> None:
         def both(kind: Kind = kind, pixels: Pixels = pixels) -> tuple[list[Tensor], list[Tensor]]:
             features = _by_unit(tower, pixels)
             arguments = tower.arguments(kind, pixels, torch.empty(0))
-            own = (
-                whole.model.get_image_features
-                if kind == "image"
-                else whole.model.get_video_features
-            )
-            found = own(*arguments.values(), return_dict=True).pooler_output
+            own = getattr(whole.model, f"get_{kind}_features")
+            taken = inspect.signature(own).parameters
+            given = {name: it for name, it in arguments.items() if name in taken}
+            found = own(**given, return_dict=True).pooler_output
             theirs = torch.cat([part.flatten(0, -2) for part in found])
             # Older versions add the end of a clip later than here.
             mine = features[:-1] if len(features) == len(theirs) + 1 else features
             return [mine], [theirs]
 
-        compare(type(whole).__name__, whole.dtype, both, "features of pictures")
+        compare(type(whole).__name__, whole.dtype, both, _FEATURES)
+
+
+@torch.inference_mode()
+def features_of(tower: Any, processor: MediaProcessor) -> list[Tensor]:
+    """Those of a picture, and of a clip, whatever the tower takes of these."""
+    return [_by_unit(tower, processor.pixels(_noise(kind))) for kind in sorted(processor.kinds)]
+
+
+@torch.inference_mode()
+def prove_features(tower: Any, whole: Any, processor: MediaProcessor, known: list[Tensor]) -> None:
+    """Raise InvalidModel if a tower gives other features than those that are known."""
+    name = type(whole).__name__
+    compare(name, whole.dtype, lambda: (features_of(tower, processor), known), _FEATURES)
+
+
+@torch.inference_mode()
+def prove_positions(
+    tower: Any, whole: Any, processor: MediaProcessor, vocabulary_size: int
+) -> None:
+    """Raise InvalidModel if the rotary positions of a prompt with a picture, or with a clip, are
+    not those of transformers. Nothing for models whose positions count tokens."""
+    own = getattr(whole.model, "get_rope_index", None)
+    if own is None:
+        return
+    taken = inspect.signature(own).parameters
+    for kind in sorted(processor.kinds):
+        pixels = processor.pixels(_noise(kind))
+        ids = _prompt(vocabulary_size, processor, pixels, kind)
+        shown, types = _shown(ids, processor.placeholder(kind), kind, whole.device)
+        arguments = {"input_ids": shown, **tower.arguments(kind, pixels, types)}
+        theirs, _ = own(**{name: it for name, it in arguments.items() if name in taken})
+        mine = _parts(processor, ids, kind, pixels)
+        if mine is None or not np.array_equal(mine, theirs[:, 0].cpu().numpy()):
+            name = type(whole).__name__
+            raise InvalidModel(f"{name} has other rotary positions here than in transformers")
+
+
+def _parts(processor: MediaProcessor, ids: Any, kind: Kind, pixels: Pixels) -> Any:
+    """Rotary positions of `_prompt`."""
+    start = _NUM_BEFORE + list(processor.wrapped(kind)).index(processor.placeholder(kind))
+    return rotary_parts(len(ids), [start], [pixels.layout])
+
+
+def _shown(ids: Any, token: int, kind: Kind, device: torch.device) -> tuple[Tensor, Tensor]:
+    """[1, tokens] with this token for features, and which these are: 1 of a picture, 2 of a
+    clip."""
+    is_feature = ids == FEATURE
+    shown = torch.from_numpy(np.where(is_feature, token, ids))[None].to(device)
+    types = torch.from_numpy(is_feature * (2 if kind == "video" else 1))[None].to(device)
+    return shown, types
 
 
 def _by_unit(tower: Any, pixels: Pixels) -> Tensor:
@@ -96,9 +145,7 @@ def _prompt(size: int, processor: MediaProcessor, pixels: Pixels, kind: Kind) ->
 def _theirs(
     model: Any, decoder: Any, attention: str, token: int, ids: Any, kind: Kind, pixels: Pixels
 ) -> Tensor:
-    is_feature = ids == FEATURE
-    shown = torch.from_numpy(np.where(is_feature, token, ids))[None].to(model.device)
-    types = torch.from_numpy(is_feature * (2 if kind == "video" else 1))[None].to(model.device)
+    shown, types = _shown(ids, token, kind, model.device)
     logits: Tensor = decoder.alone(shown, attention, **model.tower.arguments(kind, pixels, types))
     return logits
 

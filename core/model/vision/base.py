@@ -8,19 +8,13 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from ...api.media import Kind, Layout
+from ...api.media import Kind
 from ...api.protocol import InvalidModel
 from ..config import read_architecture
 from ..keys import Keys
 from .prepare import settings_of
 
 _RULES = 1  # how pixels and layouts are made; a change makes other keys
-
-Ints = npt.NDArray[np.int32]
-Longs = npt.NDArray[np.int64]
 
 
 class Settings:
@@ -62,10 +56,6 @@ class Processor:
     def wrapped(self, kind: Kind) -> Sequence[int]:
         """As `MediaProcessor.wrapped`."""
         return (self._placeholders[kind],)
-
-    def positions(self, ids: Ints, layouts: Sequence[Layout]) -> Longs | None:
-        """As `MediaProcessor.positions`: tokens are counted."""
-        return None
 
 
 def token_id(config: Keys, kind: Kind, default: int) -> int:

@@ -22,7 +22,7 @@ from ...api.media import FEATURE, Kind, Layout, Media, Pixels
 from ...api.protocol import InvalidCall, InvalidModel
 from ..hub.files import TOKENIZER
 from ..keys import Keys
-from .base import Ints, Longs, Processor, Settings, refuse, token_id
+from .base import Processor, Settings, refuse, token_id
 from .prepare import CLIP, HALVES, Preparation, Size, check_shape, resized
 
 _FPS = 24.0  # of clips that do not say
@@ -121,7 +121,7 @@ class Qwen2VL(Processor):
         config = settings.config
         image, video = token_id(config, "image", 151655), token_id(config, "video", 151656)
         super().__init__(settings, {"image": image, "video": video})
-        self._config, self._vision, self._folder = config, settings.vision, settings.folder
+        self._vision, self._folder = settings.vision, settings.folder
         self._start = config.get("vision_start_token_id", 151652, (int,), "a token id")
         self._end = config.get("vision_end_token_id", 151653, (int,), "a token id")
         self._patches = {kind: self._read(settings, kind) for kind in settings.preparations}
@@ -163,10 +163,6 @@ class Qwen2VL(Processor):
         grid = np.array([num_frames, rows * patches.merge, columns * patches.merge])
         arrays = {"patches": numbers, "grid": grid, **self._extra(media)}
         return Pixels(arrays, self.layout(media))
-
-    def positions(self, ids: Ints, layouts: Sequence[Layout]) -> Longs | None:
-        """As `MediaProcessor.positions`."""
-        return located(ids, layouts, self._config.section("text_config"), self._config)
 
     def _size(self, media: Media) -> Size:
         height, width = check_shape(media)
@@ -255,27 +251,6 @@ class Qwen3VL(Qwen2VL):
     @cached_property
     def _tokenizer(self) -> tokenizers.Tokenizer:
         return _tokenizer(self._folder)
-
-
-def located(ids: Ints, layouts: Sequence[Layout], text: Keys, config: Keys) -> Longs | None:
-    """Rotary positions of a prompt, as `MediaProcessor.positions`."""
-    if not layouts:
-        return None
-    vocabulary_size = text.count("vocab_size", config.values.get("vocab_size") or 152064)
-    is_feature = np.flatnonzero((ids < 0) | (ids >= vocabulary_size))
-    out = np.empty((3, len(ids)), np.int64)
-    done = position = 0  # ids that have positions, and the next one
-    for layout in layouts:
-        first = int(np.flatnonzero(layout.ids == FEATURE)[0])
-        start = int(is_feature[np.searchsorted(is_feature, done)]) - first
-        out[:, done:start] = position + np.arange(start - done)
-        position += start - done
-        done = start + len(layout.ids)
-        assert layout.positions is not None
-        out[:, start:done] = position + layout.positions
-        position += layout.num_positions
-    out[:, done:] = position + np.arange(len(ids) - done)
-    return out
 
 
 def _fps(media: Media) -> float:

@@ -4,7 +4,7 @@ of them by one call (`stack`); other steps, and other models, go layer by layer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -63,13 +63,21 @@ class PackedHead:
 def fused_stack(
     layers: Sequence[LayerWeights | None], sizes: LayerSizes, kv_dtype: torch.dtype
 ) -> Stack | None:
-    """These layers fused; None where loops do not support one of them."""
+    """These layers fused; None where loops do not support one of them, or are wrong here."""
     known = [layer for layer in layers if layer is not None and _is_known(layer)]
     if len(known) < len(layers) or not can_compile():
         return None
     from .stack import Stack
+    from .trial import is_stack_right
 
-    return Stack(sizes, known, is_bf16_kv=kv_dtype is torch.bfloat16)
+    kernel, group = known[0].qkv.kernel, sizes.num_heads // sizes.num_kv_heads
+    assert isinstance(kernel, PackedLinear)
+    kind: Any = type(kernel)
+    is_bf16_kv = kv_dtype is torch.bfloat16
+    if not is_stack_right(kind, kernel.num_terms, sizes.dim, group, is_bf16_kv):
+        return None
+
+    return Stack(sizes, known, is_bf16_kv=is_bf16_kv)
 
 
 def fused_head(norm: Norm, matrix: Matrix) -> FusedHead | None:

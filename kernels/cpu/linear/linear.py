@@ -22,6 +22,7 @@ from ...backend import LinearKernel
 from ..jit.jit import can_compile, compiled
 from ..pages import empty_in_large_pages
 from ..threads import run_all
+from ..trial import is_right
 from .half_precision import HALVES, ConvertedLinear, OneDnnLinear, is_multiplied
 
 _ROWS_AT_ONCE = 4096  # of a weight whose numbers are looked at
@@ -188,13 +189,20 @@ def linear_kernel(weight: Tensor) -> LinearKernel:
     if not weight.is_cpu:
         return TorchLinear(weight)
     if weight.dtype is torch.float32 and can_compile():
-        return _compiled_kernel(weight)
+        return _tried(_compiled_kernel(weight), weight)
     if weight.dtype is torch.bfloat16 and _multiplies_bf16():
         kind = Bf16Linear if _has_amx() else PackedBf16Linear
-        return kind(weight.float(), known_terms=1)
+        return _tried(kind(weight.float(), known_terms=1), weight)
     if weight.dtype in HALVES and not is_native(weight.dtype):
         return ConvertedLinear(linear_kernel(weight.float()))
     return OneDnnLinear(weight) if weight.dtype is torch.bfloat16 else TorchLinear(weight)
+
+
+def multiplies_faster(weight: Tensor) -> bool:
+    """Whether `linear_kernel` multiplies float32 rows by this weight in clearly less time than
+    torch does, with float32's precision."""
+    is_known = weight.is_cpu and weight.dtype is torch.float32 and _has_amx()
+    return is_known and count_bf16_terms(weight) is not None
 
 
 def row_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
@@ -220,6 +228,31 @@ def _compiled_kernel(weight: Tensor) -> PackedLinear:
         PackedBf16Linear(weight, known_terms=known_terms)
         if known_terms == 1
         else PackedLinear(weight)
+    )
+
+
+def _tried(kernel: PackedLinear, weight: Tensor) -> LinearKernel:
+    """The kernel for a weight; torch's where its loop is wrong here."""
+    kind: Any = type(kernel)
+    if is_product_right(kind, kernel.num_terms):
+        return kernel
+    return TorchLinear(weight.float())
+
+
+@functools.cache
+def is_product_right(kind: Any, num_terms: int) -> bool:
+    """Whether the loop of a class, a PackedLinear, multiplies random matrices as torch does; tried
+    once. num_terms: of each number of the weight, where it is split."""
+    random = torch.Generator().manual_seed(0)
+    rest, weight = torch.randn(70, 130, generator=random), torch.zeros(70, 130)
+    for _ in range(max(num_terms, 1)):
+        upper = _upper(rest)
+        weight, rest = weight + upper, rest - upper
+    kernel, x = kind(weight, 1, num_terms or None), torch.randn(40, 130, generator=random)
+    tolerance = 2e-2 if kind.row_terms == 1 else 1e-4
+    return all(
+        is_right(kind.__name__, functools.partial(kernel, rows), rows @ weight.T, tolerance)
+        for rows in (x[:1], x[:3], x)
     )
 
 

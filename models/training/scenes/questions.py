@@ -218,17 +218,18 @@ def some_of(rng: random.Random, every: list[Asked], most: int) -> list[Asked]:
 
 def lesson(rng: random.Random, scene: Scene, most: int) -> list[Asked]:
     """Up to `most` different questions about a scene, of many families; half are about sides where
-    there are so many."""
+    there are so many. What is hard to learn, all shapes' count and what is printed, is always
+    asked."""
     found = {name: list(family(rng, scene)) for name, family in FAMILIES.items()}
     by_kind = defaultdict[str, list[Asked]](list)
     for asked in found.pop("side"):
         by_kind[asked.kind].append(asked)
     about_sides = [it for kind, some in by_kind.items() for it in some_of(rng, some, SIDES[kind])]
     sizes = {"colour": 4}
+    always = [next(counts(rng, scene)), *found.pop("read")]
     every = [it for name, some in found.items() for it in some_of(rng, some, sizes.get(name, 2))]
-    whole = next(counts(rng, scene))  # hard to learn: asked in every lesson
-    others = [asked for asked in every if asked.question != whole.question]
-    chosen = [whole, *some_of(rng, about_sides, most // 2)]
+    others = [asked for asked in every if asked.question != always[0].question]
+    chosen = [*always, *some_of(rng, about_sides, most // 2)]
     chosen += some_of(rng, others, most - len(chosen))
     rng.shuffle(chosen)
     return [

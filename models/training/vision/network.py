@@ -135,7 +135,7 @@ class Seeing(nn.Module):
         """Those of the token at each target [rows, NUM_TARGETS, vocabulary]."""
         tokens, blocks, text = batch["tokens"], batch["blocks"], self.text
         x = F.embedding(tokens, text.embed_tokens)
-        x = x.masked_scatter((tokens == IMAGE_ID)[..., None], features)
+        x = x.masked_scatter((tokens == IMAGE_ID)[..., None], features.to(x.dtype))
         same = blocks[:, :, None] == blocks[:, None, :]
         seen = (same | (blocks == 0)[:, None, :]).tril()[:, None]
         mask = torch.zeros((), dtype=x.dtype).where(seen, -1e4)

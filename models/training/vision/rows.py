@@ -22,7 +22,7 @@ SIDE = SIZE // PATCH
 NUM_PATCHES = SIDE * SIDE
 IMAGE_ID = SPECIAL.index(IMAGE)
 ROW_LEN, NUM_TARGETS, NUM_ASKED = 272, 64, 12
-KINDS = {"shapes": 5.0, "two": 4.5, "digit": 1.5, "word": 0.5}
+KINDS = {"shapes": 4.5, "two": 3.5, "digit": 1.5, "word": 2.0}
 # What a patch may show: nothing, a shape, or a letter or digit.
 SEEN = ("", *SHAPES, *"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _Longs = npt.NDArray[np.int64]

@@ -63,6 +63,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--muon-rate", type=float, default=0.013)
     parser.add_argument("--adam-rate", type=float, default=1.5e-3)
     parser.add_argument("--minutes", type=float, default=1e9, help="stop after this processor time")
+    parser.add_argument(
+        "--bfloat16", action="store_true", help="compute products in it: faster where AMX is"
+    )
+    parser.add_argument(
+        "--average", type=float, default=0.0, help="of the weights of a step, what the next keeps"
+    )
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     if args.start and args.start.resolve() == args.folder.resolve():
@@ -111,10 +117,26 @@ class Run:
         if args.state.exists():
             state = torch.load(args.state)
             self.seconds = state.pop("seconds")
+            averaged = state.pop("averaged")
             self.optimizer.load(state)
+            self.averaged: dict[str, Tensor] = averaged
+        else:
+            self.averaged = {n: it.clone() for n, it in self.optimizer.master.items()}
 
     def step(self) -> tuple[float, float]:
         """Learn one batch; returns the losses of patches and answers."""
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.args.bfloat16):
+            patches, answers, loss = self._losses()
+        loss.backward()
+        number = self.optimizer.num_steps
+        self.optimizer.step(rate_at(number, self.args.steps, self.args.decay))
+        kept = min(self.args.average, (number + 1) / (number + 10))  # soon forget the start
+        for name, weight in self.optimizer.master.items():
+            self.averaged[name].lerp_(weight, 1 - kept)
+        return patches.item(), answers.item()
+
+    def _losses(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Those of patches and of answers, and what is to be made less."""
         args, number = self.args, self.optimizer.num_steps
         rows = args.rows if number >= args.patches else 0
         made = make_batch(
@@ -131,9 +153,7 @@ class Run:
         else:  # these learn nothing yet
             parameters = [p for p in self.network.parameters() if p.requires_grad]
             loss = loss + 0.0 * sum(p.sum() for p in parameters)
-        loss.backward()
-        self.optimizer.step(rate_at(number, args.steps, args.decay))
-        return patches.item(), answers.item()
+        return patches, answers, loss
 
     def _text(self, number: int) -> TextBatch:
         """What the text model learned from, so that it does not forget it."""
@@ -145,26 +165,33 @@ class Run:
     def save(self) -> None:
         """Write the state and the checkpoint, each whole or not at all."""
         part = self.args.state.with_suffix(".part")
-        torch.save({**self.optimizer.state(), "seconds": self.seconds}, part)
+        own = {"seconds": self.seconds, "averaged": self.averaged}
+        torch.save({**self.optimizer.state(), **own}, part)
         part.replace(self.args.state)
-        told = ("patches", "rows", "shown", "text_every", "seed", "decay")
+        told = ("patches", "rows", "shown", "text_every", "seed", "decay", "bfloat16", "average")
         facts = {name: getattr(self.args, name) for name in told}
         facts |= {"steps": self.optimizer.num_steps, "minutes": round(self.seconds / 60)}
         facts |= {name: getattr(self.args, name) for name in ("muon_rate", "adam_rate")}
         facts |= {"before": self.before} if self.before else {}
-        tensors = llava_tensors(self.network, self.optimizer.master)
+        tensors = llava_tensors(self.network, self.averaged)
         save_eyes(tensors, TINY, self.args.folder, facts)
 
 
 @torch.no_grad()
 def probe(run: Run, count: int = 64) -> dict[str, float]:
-    """Of each subject with a bar, the share of held-out questions whose answer the network would
-    give, each token after the right ones before it."""
-    return {
+    """Of each subject with a bar, and of words, the share of held-out questions whose answer the
+    averaged network would give, each token after the right ones before it."""
+    own = dict(run.network.named_parameters())
+    for name, averaged in run.averaged.items():
+        own[name].copy_(averaged)
+    shares = {
         subject.title: round(_share(run, exams_of(subject, count, 99)), 2)
         for subject in SUBJECTS
-        if subject.bar
+        if subject.bar or subject.family == "read"
     }
+    for name, weight in run.optimizer.master.items():
+        own[name].copy_(weight)
+    return shares
 
 
 def _share(run: Run, exams: list[Exam]) -> float:

@@ -157,8 +157,8 @@ def test_a_model_without_images_refuses_them_by_a_typed_error() -> None:
 @pytest.mark.parametrize(
     ("part", "named"),
     [
-        ({"type": "image_url", "image_url": {"url": "data:image/png;base64,%"}}, "base64 behind"),
-        ({"type": "image_url", "image_url": {"url": "data:image/png,a"}}, "nothing is fetched"),
+        ({"type": "image_url", "image_url": {"url": "data:image/png;base64,%"}}, "not base64"),
+        ({"type": "image_url", "image_url": {"url": "data:image/png,a"}}, "plain base64"),
         ({"type": "image_url", "image_url": {"url": "https://a.b/c.png"}}, "nothing is fetched"),
         ({"type": "image_url", "image_url": {"url": 3}}, r"image_url=3"),
         ({"type": "input_image", "file_id": "f"}, r"image_url=None"),

@@ -257,7 +257,7 @@ def test_a_root_that_is_cached_and_that_a_hint_can_express_is_not_sent(
 ) -> None:
     prefixes = Prefixes(scripted)
     system = long_text("system")
-    prefixes.submit(chat_call(system, "first")).result(5)
+    prefixes.submit(chat_call(system, "first")).result(60)
     prefixes.submit_all([chat_call(system, f"Why {n}?") for n in range(3)])
     assert [call.sampling.max_tokens for call in scripted.calls] == [3] * 4
     hints = [call.hint for call in scripted.calls[1:]]
@@ -464,7 +464,7 @@ def test_a_broken_hint_is_logged_and_counted_and_the_call_is_answered(
     backend = Lent(ScriptedBackend(["a", "b"]))
     prefixes, before = Prefixes(backend), hint_errors.total
     replies = [prefixes.submit(text_call("a prompt")) for _ in range(2)]
-    assert [reply.result(5).text for reply in replies] == ["a", "b"]
+    assert [reply.result(60).text for reply in replies] == ["a", "b"]
     assert backend.info().counters["hint_errors"] == hint_errors.total == before + 2
     (record,) = caplog.records
     assert record.message.startswith("adding a hint to a call failed")
@@ -484,11 +484,9 @@ def test_a_planted_prefix_stays_until_it_is_released() -> None:
         root = long_text("root", 500)
         hint = prefixes.plant((Text(root),), namespace="n")
         prefixes.submit(text_call(root + " a", namespace="n")).result(60)
-        backend.clear_cache()
         assert backend.info().load["locked_slots"] >= 500
         prefixes.release(hint, namespace="n")
         prefixes.submit(text_call("b", namespace="n")).result(60)
-        backend.clear_cache()
         assert backend.info().load["locked_slots"] == 0
 
 
@@ -502,15 +500,9 @@ def test_a_kept_prompt_stays_cached_until_it_is_released() -> None:
             reply.result(60)
             prefixes.keep(reply, "mine")
         prefixes.submit(text_call("a", namespace="n")).result(60)
-        backend.clear_cache()
-        again = [
-            prefixes.submit(text_call(text, namespace="n")).result(60).usage.cached_tokens
-            for text in (second, first)
-        ]
-        assert again == [len(second) - 1, 0]
+        assert len(second) <= backend.info().load["locked_slots"] < len(first) + len(second)
         prefixes.release(ForkHint("mine"), namespace="n")
         prefixes.submit(text_call("b", namespace="n")).result(60)
-        backend.clear_cache()
         assert backend.info().load["locked_slots"] == 0
 
 
@@ -551,7 +543,6 @@ def test_a_planted_prefix_is_given_up_when_its_branches_are_done() -> None:
         calls = [text_call(f"{long_text('root', 500)} {n}") for n in range(4)]
         for reply in prefixes.submit_all(calls):
             reply.result(60)
-        backend.clear_cache()
         assert backend.info().load["locked_slots"] == 0
 
 
@@ -611,7 +602,7 @@ def test_one_bad_call_takes_nothing_from_the_others(scripted: ScriptedBackend) -
     replies = Prefixes(scripted).submit_all([*good, Call(7)])  # type: ignore[arg-type]
     assert texts_of(replies[:3]) == ["a"] * 3
     with pytest.raises(InvalidCall, match="prompt=7"):
-        replies[3].result(5)
+        replies[3].result(60)
 
 
 def test_a_failed_call_counts_for_nothing() -> None:
@@ -619,11 +610,11 @@ def test_a_failed_call_counts_for_nothing() -> None:
     prefixes = Prefixes(backend)
     for reply in prefixes.submit_all([text_call(f"{long_text('root')} {n}") for n in range(3)]):
         with pytest.raises(CallFailed):
-            reply.result(5)
+            reply.result(60)
     assert prefixes.savings == ()
     backend.close()
     with pytest.raises(BackendClosed):
-        prefixes.submit(text_call("more")).result(5)
+        prefixes.submit(text_call("more")).result(60)
 
 
 def test_submitting_waits_for_nobody() -> None:

@@ -68,7 +68,7 @@ def test_a_cancelled_task_cancels_its_calls() -> None:
             await run
 
     asyncio.run(main())
-    assert backend.replies[0].result(5).outputs[0].finish_reason == "abort"
+    assert backend.replies[0].result(60).outputs[0].finish_reason == "abort"
 
 
 def test_a_cancelled_batch_begins_no_further_item() -> None:

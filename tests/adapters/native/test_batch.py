@@ -4,9 +4,16 @@ import threading
 
 import pytest
 
-from forkroot.adapters.native import function, gen
+from forkroot.adapters.native import function, gen, usage
 from forkroot.adapters.testing import ScriptedBackend, prompt_text
-from forkroot.core.api.protocol import InvalidCall, Overloaded, ProgramError
+from forkroot.core.api.protocol import (
+    Completion,
+    InvalidCall,
+    Output,
+    Overloaded,
+    ProgramError,
+    Usage,
+)
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -149,3 +156,37 @@ def test_a_progress_bar_is_shown_when_requested(capsys):
 def test_no_progress_bar_is_shown_where_no_terminal_is(progress_bar, capsys):
     ask.run_batch(items("a", "b"), backend=ScriptedBackend(echo), progress_bar=progress_bar)
     assert capsys.readouterr().err == ""
+
+
+def test_the_usage_of_a_batch_is_the_sum_of_its_runs() -> None:
+    backend = ScriptedBackend(echo)
+    states = ask.run_batch(items("a", "bb", "bad"), backend=backend)
+    found = usage(states)
+    assert (found.items, found.failed, found.calls) == (3, 1, 2)
+    assert (found.prompt_tokens, found.completion_tokens) == (3, 0)
+    assert str(found) == "3 items (1 failed): 2 calls, 3 input tokens, 0 output tokens"
+    assert usage(states[:1]).calls == 1
+    assert usage([states[0], states[0]]).calls == 1
+    assert usage([]).items == 0
+    with pytest.raises(InvalidCall, match="states=5"):
+        usage([5])
+
+
+def test_the_cost_of_a_batch_is_told_where_the_backend_has_prices() -> None:
+    def priced(call):
+        spent = Usage(prompt_tokens=1200, cached_tokens=200, requests=1, cost=0.25)
+        return Completion((Output("x"),), spent)
+
+    found = usage(ask.run_batch(items("a", "b"), backend=ScriptedBackend(priced)))
+    assert found.cost == 0.5
+    expected = "2 items: 2 calls in 2 requests, 2,400 input tokens (400 cached), 0 output tokens"
+    assert str(found) == f"{expected}, cost 0.5000"
+
+
+def test_the_summary_is_printed_below_the_progress_bar(capsys) -> None:
+    ask.run_batch(items("a", "bad"), backend=ScriptedBackend(echo), progress_bar=True)
+    assert (
+        capsys.readouterr()
+        .err.splitlines()[-1]
+        .startswith("2 items (1 failed): 1 call, 1 input token")
+    )

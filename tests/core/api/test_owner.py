@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import pickle
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -45,6 +45,25 @@ def remote() -> RemoteBackend:
     return RemoteBackend("http://127.0.0.1:9")
 
 
+@pytest.fixture(scope="module")
+def started() -> Iterator[ProcessBackend]:
+    with child() as backend:
+        yield backend
+
+
+@pytest.fixture
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    """What a function makes; the engine in a child process is the same for all tests."""
+    if request.param is child:
+        backend: ProcessBackend = request.getfixturevalue("started")
+        backend.clear_cache()
+        backend.reset_counters()
+        yield backend
+        return
+    with request.param() as made:
+        yield made
+
+
 def in_a_fork(action: Callable[[], str]) -> str:
     """What it gives in a fork of this process, which then ends."""
     reading, writing = os.pipe()
@@ -65,8 +84,8 @@ def in_a_fork(action: Callable[[], str]) -> str:
     return report
 
 
-@pytest.mark.parametrize("make", [local, child, remote])
-def test_a_fork_is_refused_at_once_and_leaves_all_as_it_is(make: Callable[[], Backend]) -> None:
+@pytest.mark.parametrize("backend", [local, child, remote], indirect=True)
+def test_a_fork_is_refused_at_once_and_leaves_all_as_it_is(backend: Backend) -> None:
     def used() -> str:
         reply = backend.submit(CALL)
         backend.cancel(reply)
@@ -76,39 +95,36 @@ def test_a_fork_is_refused_at_once_and_leaves_all_as_it_is(make: Callable[[], Ba
         assert type(error) is BackendClosed
         return str(error)
 
-    with make() as backend:
-        report = in_a_fork(used)
-        assert report.startswith(f"the backend belongs to process {os.getpid()}, of which")
-        if make is not remote:
-            assert backend.submit(CALL).result(30).outputs[0].text is not None
-            assert backend.info().counters["calls"] == 1
+    report = in_a_fork(used)
+    assert report.startswith(f"the backend belongs to process {os.getpid()}, of which")
+    if not isinstance(backend, RemoteBackend):
+        assert backend.submit(CALL).result(30).outputs[0].text is not None
+        assert backend.info().counters["calls"] == 1
 
 
-@pytest.mark.parametrize("make", [local, child])
-def test_questions_are_refused_too(make: Callable[[], LocalBackend | ProcessBackend]) -> None:
+@pytest.mark.parametrize("backend", [local, child], indirect=True)
+def test_questions_are_refused_too(backend: LocalBackend | ProcessBackend) -> None:
     def checked() -> str:
         with pytest.raises(BackendClosed):
             backend.clear_cache()
         return "refused"
 
-    with make() as backend:
-        assert in_a_fork(checked) == "refused"
-        assert backend.clear_cache() == 0
+    assert in_a_fork(checked) == "refused"
+    assert backend.clear_cache() == 0
 
 
 def restarting() -> RestartingBackend:
     return RestartingBackend(child)
 
 
-@pytest.mark.parametrize("make", [local, child, restarting])
-def test_what_runs_an_engine_is_not_sent_to_another_process(make: Callable[[], Backend]) -> None:
-    with make() as backend:
-        assert copy.copy(backend) is backend
-        assert copy.deepcopy([backend])[0] is backend
-        with pytest.raises(TypeError, match="pickled; expected connect") as caught:
-            multiprocessing.get_context("spawn").Process(target=print, args=(backend,)).start()
-        assert type(caught.value) is NotPicklable
-        assert type(backend).__name__ in str(caught.value)
+@pytest.mark.parametrize("backend", [local, child, restarting], indirect=True)
+def test_what_runs_an_engine_is_not_sent_to_another_process(backend: Backend) -> None:
+    assert copy.copy(backend) is backend
+    assert copy.deepcopy([backend])[0] is backend
+    with pytest.raises(TypeError, match="pickled; expected connect") as caught:
+        multiprocessing.get_context("spawn").Process(target=print, args=(backend,)).start()
+    assert type(caught.value) is NotPicklable
+    assert type(backend).__name__ in str(caught.value)
 
 
 def test_a_remote_backend_is_the_same_connection_in_another_process() -> None:

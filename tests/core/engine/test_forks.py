@@ -111,6 +111,23 @@ def test_a_working_engine_lets_roots_time_out_too(bench, call):
     world.drain()
 
 
+def test_clearing_the_cache_forgets_pinned_roots_and_keeps_what_open_calls_use(bench, call):
+    world = bench()
+    world.run([plant(call, branches=3), plant(call, "another root", root="other")])
+    open_call = world.submit(branch(call, ROOT + "0"))
+    world.step()
+    assert world.engine.clear_cache() == len("another root")
+    assert len(world.roots) == 0
+    assert is_cached(world, ROOT)
+    world.drain()
+    expected = world.run([call(ROOT + "0", max_tokens=2)])[0].text
+    assert open_call.result(0).text == expected
+    assert world.engine.clear_cache() > len(ROOT)
+    assert world.cache.num_cached == 0
+    world.run([branch(call, ROOT + "1")])  # its root is not known any more
+    world.engine.check()
+
+
 def test_pinned_roots_are_released_for_a_call_that_needs_their_memory(bench, call):
     world = bench(num_slots=200)
     for name in ("r", "s", "t"):
@@ -124,6 +141,25 @@ def test_a_running_sequence_takes_the_memory_of_roots_before_it_is_retracted(ben
     world = bench(num_slots=100)
     world.run([plant(call, "r" * 60)])
     world.run([call("x", max_tokens=70)])
+    assert world.scheduler.num_retracted == 0
+    assert len(world.roots) == 0
+
+
+def test_a_tenant_that_fills_the_pool_takes_no_root_of_one_that_holds_less(bench, call):
+    world = bench(num_slots=150)
+    world.run([plant(call, tenant="modest")])
+    calls = [call(name, max_tokens=70, tenant="greedy") for name in "abc"]
+    answers = world.run(calls)
+    assert [it.usage.completion_tokens for it in answers] == [70, 70, 70]
+    assert world.scheduler.num_retracted > 0
+    assert world.roots.has("modest\0", "root")
+
+
+def test_the_last_sequence_that_runs_takes_the_memory_of_any_root(bench, call):
+    world = bench(num_slots=100)
+    world.run([plant(call, tenant="modest")])
+    (answer,) = world.run([call("a", max_tokens=90, tenant="greedy")])
+    assert answer.usage.completion_tokens == 90
     assert world.scheduler.num_retracted == 0
     assert len(world.roots) == 0
 

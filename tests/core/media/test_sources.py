@@ -122,3 +122,12 @@ def test_errors_of_urls_name_the_field_of_the_caller() -> None:
     assert from_url("data:application/octet-stream;base64,aGk=", "video", "x") == b"hi"
     with pytest.raises(InvalidCall, match="image_data"):
         from_base64("é", "image_data")
+    for url in ("https://example.org/a.png", "file:///etc/passwd", ""):
+        with pytest.raises(UnsupportedCall, match=r"part\.url=.*: nothing is fetched"):
+            from_url(url, "image", "part.url")
+    for given in (None, b"png", 7, "data:image/png,abc", "data:image/png;base64,"):
+        with pytest.raises(InvalidCall, match=r"part\.url"):
+            from_url(given, "image", "part.url")
+    with pytest.raises(InvalidCall) as caught:
+        from_url("data:image/png;base64,?" + "A" * 100_000, "image", "part.url")
+    assert len(str(caught.value)) < 300

@@ -177,11 +177,11 @@ def test_a_dead_child_ends_every_open_call_in_a_typed_error() -> None:
     os.kill(backend.pid, signal.SIGKILL)
     for reply in replies:
         with pytest.raises(EngineDied, match=r"died \(signal 9\)") as caught:
-            reply.result(5)
+            reply.result(60)
         assert not caught.value.is_replaced
     backend.is_replaced = True
     with pytest.raises(EngineDied, match="died") as caught:
-        backend.submit(endless).result(5)
+        backend.submit(endless).result(60)
     assert caught.value.is_replaced
     with pytest.raises(EngineDied):
         backend.info()
@@ -229,7 +229,7 @@ def test_a_child_that_sends_nonsense_is_killed(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(client, "start_engine", start_engine)
     with pytest.raises(EngineDied, match="cannot be read"):
         ProcessBackend(**SIZES)
-    assert children[0].process.wait(10) == -signal.SIGKILL
+    assert children[0].process.wait(60) == -signal.SIGKILL
 
 
 def test_an_engine_that_is_stopped_is_replaced_by_one_in_the_spare_process() -> None:
@@ -281,11 +281,11 @@ def test_a_spare_process_that_is_gone_or_stopped_is_not_used(
     os.waitid(os.P_PID, children[1].process.pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
     engines()
     assert used == [None, children[0], None]
-    assert children[1].process.wait(10) == -signal.SIGKILL
+    assert children[1].process.wait(60) == -signal.SIGKILL
     assert engines.spare_pid == children[2].process.pid
     engines.close()
     assert engines.spare_pid is None
-    assert children[2].process.wait(10) == -signal.SIGKILL
+    assert children[2].process.wait(60) == -signal.SIGKILL
     children[0].process.kill()
     children[0].connection.close()
     children[0].process.wait()
@@ -298,7 +298,7 @@ def test_ranks_are_started_before_their_engine_loads_its_code(monkeypatch) -> No
     num_ranks, are_alive, has_torch = found
     assert (num_ranks, are_alive, has_torch) == (2, True, False)
     child.connection.close()
-    assert child.process.wait(10) == 0
+    assert child.process.wait(60) == 0
 
 
 def num_restarts(backend: Backend) -> float:
@@ -340,7 +340,7 @@ def test_closing_ends_open_calls_and_the_child() -> None:
     backend.close()
     backend.close()
     with pytest.raises(BackendClosed) as caught:
-        reply.result(5)
+        reply.result(60)
     assert type(caught.value) is BackendClosed
     assert "closed before the call ended" in str(caught.value)
     assert "already closed when it was called" in str(backend.submit(CALLS[0]).error())
@@ -383,8 +383,8 @@ def numbers_printed_by(program: str) -> list[int]:
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a process ends within ten seconds."""
-    ends_at = time.monotonic() + 10
+    """Whether a process ends within a minute."""
+    ends_at = time.monotonic() + 60
     while is_alive(pid) and time.monotonic() < ends_at:
         time.sleep(0.05)
     return not is_alive(pid)

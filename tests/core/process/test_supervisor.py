@@ -108,13 +108,13 @@ def until(seen: Callable[[], Any]) -> None:
 def test_another_engine_takes_the_place_of_a_dead_one(make: Maker) -> None:
     with RestartingBackend(make, QUICK) as backend:
         assert isinstance(backend, Backend)
-        assert backend.submit(CALL).result(9).text == "0"
+        assert backend.submit(CALL).result(60).text == "0"
         assert backend.info().counters == {"calls": 0, "restarts": 0}
         make.made[0].kill()
         with pytest.raises(BackendClosed):
             backend.info()
         until(lambda: len(make.made) == 2 and backend.clear_cache() == 1)
-        assert backend.submit(CALL).result(9).text == "1"
+        assert backend.submit(CALL).result(60).text == "1"
         assert backend.info().counters == {"calls": 1, "restarts": 1}
         assert make.made[0].is_closed
         assert not backend.is_over
@@ -128,7 +128,7 @@ def test_open_calls_end_in_their_error_and_bring_the_next_engine(make: Maker) ->
         make.made[0].kill()
         for reply in replies:
             with pytest.raises(BackendClosed, match="it died"):
-                reply.result(9)
+                reply.result(60)
         until(lambda: backend.clear_cache() == 1)
 
 
@@ -148,7 +148,7 @@ def test_calls_between_two_engines_end_in_a_typed_error(make: Maker) -> None:
         make.made[0].kill()
         for _ in range(3):
             with pytest.raises(BackendClosed):
-                backend.submit(CALL).result(9)
+                backend.submit(CALL).result(60)
             with pytest.raises(BackendClosed):
                 backend.info()
         gate.set()
@@ -176,7 +176,7 @@ def test_it_is_given_up_after_so_many_tries_in_a_row(make: Maker) -> None:
         until(lambda: backend.is_over)
         assert len(make.faults) == 6
         with pytest.raises(BackendClosed, match="it died"):
-            backend.submit(CALL).result(9)
+            backend.submit(CALL).result(60)
         with pytest.raises(BackendClosed):
             backend.info()
 
@@ -206,11 +206,11 @@ def test_closing_waits_for_an_engine_that_is_being_made_and_closes_it(make: Make
     gate, is_making = threading.Event(), threading.Event()
     make.gate = lambda: (is_making.set(), gate.wait())
     make.made[0].kill()
-    assert is_making.wait(9)
+    assert is_making.wait(60)
     closing = threading.Thread(target=backend.close)
     closing.start()
     gate.set()
-    closing.join(9)
+    closing.join(60)
     assert not closing.is_alive()
     assert [engine.is_closed for engine in make.made] == [True, True]
     backend.close()

@@ -71,7 +71,7 @@ def test_filters_of_a_flat_row_are_those_of_the_sampler(scale: float, device) ->
 def test_tokens_as_likely_as_the_last_one_of_top_k_add_no_mass_to_top_p(device) -> None:
     row = torch.zeros(1, 400)
     row[0, 100:300:2] = 1.0
-    params = [replace(PLAIN, top_k=120, top_p=p) for p in (0.3, 0.9, 0.95, 0.99) for _ in range(4)]
+    params = [replace(PLAIN, top_k=120, top_p=p) for p in (0.3, 0.9, 0.95, 0.99) for _ in range(2)]
     assert_same(row, params, device)
 
 

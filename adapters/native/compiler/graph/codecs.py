@@ -107,7 +107,9 @@ def _read_data(field: str, found: Any) -> bytes:
 
 
 def _write_sampling(sampling: Mapping[str, Any]) -> dict[str, Any]:
-    found = {name: list(it) if type(it) is tuple else it for name, it in sampling.items()}
+    found: dict[str, Any] = {
+        name: list(it) if type(it) is tuple else it for name, it in sampling.items()
+    }
     bias = found.get("logit_bias")
     if bias is not None:
         found["logit_bias"] = {str(token): value for token, value in bias.items()}

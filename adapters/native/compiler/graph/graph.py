@@ -75,7 +75,7 @@ class Graph:
 
     def paths(self) -> Iterator[tuple[int, ...]]:
         """Every way through the blocks, as their indices."""
-        ways = [(0,)]
+        ways: list[tuple[int, ...]] = [(0,)]
         while ways:
             way = ways.pop()
             switch = self.blocks[way[-1]].switch

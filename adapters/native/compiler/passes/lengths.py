@@ -124,10 +124,10 @@ def _slack(
         until[position] = start + cost(nodes[position])
     total = max(until.values(), default=0.0)
     after: dict[int, float] = dict.fromkeys(edges, 0.0)
-    for position in reversed(edges):
+    for position in reversed(tuple(edges)):
         rest = after[position] + cost(nodes[position])
-        for it in edges[position]:
-            after[it] = max(after[it], rest)
+        for earlier in edges[position]:
+            after[earlier] = max(after[earlier], rest)
     found = {
         position: total - until[position] - after[position]
         for position in edges

@@ -55,7 +55,6 @@ def test_a_prefix_is_planted_pinned_and_released(client, backend) -> None:
     assert answer["object"] == "prefix"
     assert (answer["root"], answer["prompt_tokens"], answer["cached_tokens"]) == ("r", count, 0)
     assert num_pinned(backend) == count
-    assert backend.clear_cache() == 0
     assert ask(client, PROMPT + " What?", "r")["meta_info"]["cached_tokens"] >= count - 1
     assert num_pinned(backend) == count
 
@@ -63,6 +62,15 @@ def test_a_prefix_is_planted_pinned_and_released(client, backend) -> None:
     assert response.json() == {"id": answer["id"], "object": "prefix", "deleted": True}
     assert num_pinned(backend) == 0
     assert client.delete(f"/v1/prefixes/{answer['id']}").status_code == 404
+
+
+def test_flushing_the_cache_forgets_planted_prefixes_too(client, backend) -> None:
+    backend.clear_cache()
+    answer = plant(client, branches=9, **PLANTED)
+    assert client.post("/flush_cache").json()["tokens"] == answer["prompt_tokens"]
+    assert backend.clear_cache() == 0
+    assert ask(client, PROMPT + " What?", "r")["meta_info"]["cached_tokens"] == 0
+    assert client.delete(f"/v1/prefixes/{answer['id']}").status_code == 200
 
 
 def test_without_a_name_the_root_bears_the_id(client, backend) -> None:

@@ -17,7 +17,9 @@ from forkroot.core.api.protocol import Completion, Output, TokenLogprob
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 JSON = st.recursive(
-    LEAVES, lambda it: st.lists(it, max_size=8) | st.dictionaries(st.text(), it, max_size=8)
+    LEAVES,
+    lambda it: st.lists(it, max_size=8) | st.dictionaries(st.text(), it, max_size=8),
+    max_leaves=30,
 )
 
 

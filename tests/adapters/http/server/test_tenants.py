@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import pytest
 
 from forkroot.adapters.connection import connect
+from forkroot.adapters.http.key_file import read_keys
+from forkroot.adapters.http.options import access_settings, add_serve_options
+from forkroot.adapters.http.server.admission import share_of
 from forkroot.adapters.http.server.errors import Refused
 from forkroot.adapters.http.server.keys import Client, Keys
 from forkroot.adapters.http.server.metrics import Metrics
@@ -92,6 +97,50 @@ def test_a_key_that_uses_too_much_waits_and_others_do_not() -> None:
     limits.admit("two")
 
 
+def test_a_file_of_keys_gives_each_its_weight_and_rates(tmp_path: Path) -> None:
+    path, parser = tmp_path / "keys.json", argparse.ArgumentParser()
+    path.write_text(
+        '{"one": {"weight": 2, "requests_per_minute": 1}, "two": {"requests_per_minute": null},'
+        ' "three": {}, "root": {"admin": true}}'
+    )
+    add_serve_options(parser, "a model")
+    given = ["tiny", "--keys-file", str(path), "--api-key", "four", "--requests-per-minute", "2"]
+    settings = access_settings(parser.parse_args([*given, "--key-weight", "three=3"]))
+    assert (settings.keys, settings.admin_keys) == (("four", "one", "two", "three"), ("root",))
+    assert [client(settings, it).weight for it in settings.keys] == [1, 2, 1, 3]
+    limits = RateLimits(settings.rates, lambda: 0.0, Keys(settings).rates)
+    for key, num_allowed in {"one": 1, "two": 9, "three": 2, "four": 2}.items():
+        tenant = client(settings, key).tenant
+        for _ in range(num_allowed):
+            limits.admit(tenant)
+        if key != "two":
+            with pytest.raises(Refused):
+                limits.admit(tenant)
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("[1]", "keys_file"),
+        ("{", "keys_file"),
+        ('{"secret": 1}', "keys_file"),
+        ('{"secret": {"wieght": 1}}', "keys_file"),
+        ('{"secret": {"admin": true, "weight": 1}}', "keys_file"),
+        ('{"secret": {"admin": 1}}', "admin"),
+        ('{"secret": {"tokens_per_minute": 0}}', "tokens_per_minute"),
+        ('{"secret": {"weight": "2"}}', "key_weight"),
+        ('{" secret": {}}', "api_key"),
+    ],
+)
+def test_a_file_of_keys_that_is_wrong_is_refused_and_no_key_is_shown(
+    tmp_path: Path, text: str, field: str
+) -> None:
+    (tmp_path / "keys.json").write_text(text)
+    with pytest.raises(InvalidCall, match=field) as refused:
+        read_keys(tmp_path / "keys.json", Rates()).added_to(Settings())
+    assert "secret" not in str(refused.value)
+
+
 def test_too_many_requests_of_a_key_are_refused_with_the_time_to_wait(runtime: Runtime) -> None:
     settings = Settings(keys=("one", "two"), admin_keys=("root",), rates=Rates(requests=1))
     with serving(runtime, settings) as url:
@@ -107,6 +156,17 @@ def test_too_many_requests_of_a_key_are_refused_with_the_time_to_wait(runtime: R
         assert 1 <= int(found[1].headers["Retry-After"]) <= 60
         with connect(url, api_key="one") as remote, pytest.raises(Overloaded):
             remote.submit(CALL).result(20)
+
+
+def test_clients_share_the_open_requests_by_weight_where_most_are_in_use() -> None:
+    settings = Settings(keys=("one", "two", "three"), weights={"two": 2.0})
+    one, two, three = (client(settings, key) for key in settings.keys)
+    assert share_of(one, [one] * 14, 16) == (14, 14)  # alone, but never all
+    assert share_of(three, [one] * 14, 16) == (0, 8)
+    assert share_of(one, [one] * 7 + [two] * 7, 16) == (7, 5)
+    assert share_of(two, [one] * 7 + [two] * 7, 16) == (7, 10)
+    assert share_of(three, [one] * 7 + [two] * 7, 16) == (0, 4)
+    assert share_of(one, [two] * 900, 1) == (0, 1)
 
 
 def test_one_key_leaves_a_part_of_the_open_requests_to_others() -> None:

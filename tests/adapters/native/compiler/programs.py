@@ -10,7 +10,18 @@ from typing import Any
 
 import forkroot
 import forkroot.sglang as sgl
-from forkroot import assistant, function, gen, gen_int, gen_string, image, select, system, user, video
+from forkroot import (
+    assistant,
+    function,
+    gen,
+    gen_int,
+    gen_string,
+    image,
+    select,
+    system,
+    user,
+    video,
+)
 from forkroot.adapters.testing import ScriptedBackend, prompt_text
 from forkroot.benchmarks.cache.fork import judge
 from forkroot.benchmarks.programs.speculation import read, read_early
@@ -34,7 +45,10 @@ class Case:
     @property
     def name(self) -> str:
         settings = "".join(f" {key}" for key in self.settings)
-        return f"{self.program.name}{''.join(f' {v}' for v in self.arguments.values())}"[:40] + settings
+        return (
+            f"{self.program.name}{''.join(f' {v}' for v in self.arguments.values())}"[:40]
+            + settings
+        )
 
 
 def answer(call: Call) -> Any:
@@ -77,8 +91,12 @@ def defaults(s: Any, question: str, style: str = "brief", num: int = 2, extra: A
 
 @function
 def settings(s: Any, text: str) -> None:
-    s += text + gen("a", 5, temperature=0.5, top_p=0.9, stop=["x", "y"], seed=3, logit_bias={7: 1.5})
-    s += gen("b", regex="[a-z]+", min_tokens=1) + gen("c", json_schema=SCHEMA, frequency_penalty=0.5)
+    s += text + gen(
+        "a", 5, temperature=0.5, top_p=0.9, stop=["x", "y"], seed=3, logit_bias={7: 1.5}
+    )
+    s += gen("b", regex="[a-z]+", min_tokens=1) + gen(
+        "c", json_schema=SCHEMA, frequency_penalty=0.5
+    )
     s += gen_int("d") + gen_string("e", 7) + gen("f", dtype=bool) + gen()
     s += gen("g", grammar='start: "x"', n=2) + gen("h", choices=["yes", "no"], return_logprob=False)
 
@@ -118,7 +136,7 @@ def forks(s: Any, topic: str) -> list[str]:
     group += gen("tip", max_tokens=9)
     group.join()
     s += "Summary of " + str(s["tip"]) + gen("summary")
-    return [tip for tip in s["tip"]]
+    return list(s["tip"])
 
 
 @function

@@ -19,7 +19,7 @@ from forkroot.core.fsm.guide import Guide
 
 from .test_distinct import END, TOKENS, guide_of
 
-NUM_EXAMPLES = int(os.environ.get("FORKROOT_SCHEMA_EXAMPLES", "40"))
+NUM_EXAMPLES = int(os.environ.get("FORKROOT_SCHEMA_EXAMPLES", "25"))
 NAMES = st.sampled_from(["a", "b", "x-c"])
 TYPES = ["object", "array", "string", "number", "integer", "boolean", "null"]
 SCALARS = st.sampled_from([None, True, False, 0, 1, -2, 2.5, "", "a", "ab", "x-c"])

@@ -18,6 +18,7 @@ from forkroot.core.api.media import (
     MediaSpan,
     Pixels,
     media_keys,
+    rotary_parts,
 )
 
 from ..conftest import Placement
@@ -38,6 +39,7 @@ class Prompt:
     @classmethod
     def of(cls, processor: MediaProcessor, pieces: Sequence[list[int] | Media]) -> Prompt:
         ids: list[int] = []
+        starts: list[int] = []
         features: list[tuple[bytes, int] | None] = []
         media = [piece for piece in pieces if isinstance(piece, Media)]
         for piece in pieces:
@@ -50,11 +52,12 @@ class Prompt:
             indices = iter(range(layout.num_features))
             for token in processor.wrapped(piece.kind):
                 is_placeholder = token == processor.placeholder(piece.kind)
+                starts += [len(ids)] if is_placeholder else []
                 for it in layout.ids.tolist() if is_placeholder else [token]:
                     ids.append(int(next(keys)) if it == FEATURE else it)
                     features.append((piece.digest, next(indices)) if it == FEATURE else None)
         layouts = [processor.layout(it) for it in media]
-        parts = processor.positions(np.array(ids, np.int32), layouts)
+        parts = rotary_parts(len(ids), starts, layouts)
         return cls(ids, features, parts, media, [processor.pixels(it) for it in media])
 
     @property

@@ -139,8 +139,8 @@ def test_so_are_those_of_two_ranks(model: Model) -> None:
 
 
 @pytest.mark.parametrize("model", ["qwen2_vl"], indirect=True)
-def test_so_are_those_of_a_runtime_in_a_process_of_its_own(model: Model) -> None:
-    with connect(str(model.folder), process=True, **SIZES) as backend:
+def test_so_are_those_of_two_ranks_in_processes_of_their_own(model: Model) -> None:
+    with connect(str(model.folder), process=True, ranks=2, **SIZES) as backend:
         assert "images" in backend.info().features
         assert answers_of(backend, range(len(PROMPTS))) == model.answers
         call = call_of(PROMPTS[2])

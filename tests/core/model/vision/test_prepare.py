@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forkroot.core.api.media import FEATURE, Media
+from forkroot.core.api.media import FEATURE, Media, rotary_parts
 from forkroot.core.api.protocol import InvalidCall, InvalidModel
 from forkroot.core.model.vision import load
 
@@ -134,12 +134,11 @@ def test_positions_of_clips_count_parts_of_a_second_and_text_goes_on_behind_thei
     times, rows, columns = layout.positions.reshape(3, 4, 2, 3)
     assert times[:, 0, 0].tolist() == [0, 5, 11, 16]  # 4 a second, 1.4 seconds apart
     assert (rows[1].tolist(), columns[1].tolist()) == ([[0] * 3, [1] * 3], [[0, 1, 2]] * 2)
-    ids = np.array([5, 6, *[300] * 24, 7, *[300] * 24, 8], np.int32)
-    placed = processor.positions(ids, [layout, layout])
+    placed = rotary_parts(52, [2, 27], [layout, layout])
     assert placed is not None
     assert placed[:, [0, 1, 2, 26, 27, 51]].tolist() == [[0, 1, 2, 5, 6, 9]] * 3
     assert placed.max() == 6 + 16
-    assert processor.positions(ids[:2], []) is None
+    assert rotary_parts(2, [], []) is None
 
 
 @pytest.mark.parametrize("kind", list(tiny.FAMILIES))

@@ -12,9 +12,9 @@ import torch
 from forkroot.core.api.protocol import InvalidModel
 from forkroot.core.model.checkpoint.load import describe, load_model
 from forkroot.core.model.parallel import Ranks
+from forkroot.core.model.transformers import picture_proof
 from forkroot.core.model.transformers.towers import QwenTower, TileTower
 from forkroot.core.model.vision import load as load_processor
-from forkroot.core.model.vision.qwen import Qwen2VL
 
 from ..conftest import load
 from . import tiny
@@ -22,7 +22,7 @@ from . import tiny
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    made = {kind: tmp_path_factory.mktemp(kind) for kind in ("llava", "qwen2_vl")}
+    made = {kind: tmp_path_factory.mktemp(kind) for kind in ("llava", "qwen2_vl", "qwen3_vl")}
     for kind, folder in made.items():
         tiny.save(kind, folder)
     return made
@@ -60,15 +60,22 @@ def test_other_models_with_pictures_are_refused_with_those_that_are_known(
         describe(tmp_path)
 
 
-def test_three_part_positions_run_on_one_rank(folders: dict[str, Path]) -> None:
-    found, place = describe(folders["qwen2_vl"]), torch.device("cpu")
-    with pytest.raises(InvalidModel, match="Qwen2VLForConditionalGeneration on 2 ranks"):
-        load_model(folders["qwen2_vl"], found, torch.float32, place, Ranks(0, 2))
+def test_features_for_several_layers_run_on_one_rank(folders: dict[str, Path]) -> None:
+    found, place = describe(folders["qwen3_vl"]), torch.device("cpu")
+    with pytest.raises(InvalidModel, match="Qwen3VLForConditionalGeneration on 2 ranks"):
+        load_model(folders["qwen3_vl"], found, torch.float32, place, Ranks(0, 2))
 
 
-@pytest.mark.parametrize(("kind", "tower"), [("llava", TileTower), ("qwen2_vl", QwenTower)])
+@pytest.mark.parametrize(
+    ("kind", "tower", "what"),
+    [
+        ("llava", TileTower, "features of pictures"),
+        ("qwen2_vl", QwenTower, "features of pictures"),
+        ("qwen3_vl", QwenTower, "logits"),
+    ],
+)
 def test_a_tower_that_gives_other_features_is_found_when_it_is_loaded(
-    folders: dict[str, Path], kind: str, tower: Any, monkeypatch: pytest.MonkeyPatch
+    folders: dict[str, Path], kind: str, tower: Any, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     features = tower.features
 
@@ -76,17 +83,23 @@ def test_a_tower_that_gives_other_features_is_found_when_it_is_loaded(
         return features(self, *arguments).flip(0)
 
     monkeypatch.setattr(tower, "features", turned)
-    what = "features of pictures" if kind == "llava" else "logits"
     with pytest.raises(InvalidModel, match=f"has other {what} on paged KV than on its own"):
         load(folders[kind])
 
 
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [
+        ("qwen2_vl", "rotary positions here than in transformers"),
+        ("qwen3_vl", "logits on paged KV than on its own"),
+    ],
+)
 def test_rotary_positions_that_differ_are_found_when_a_model_is_loaded(
-    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    folders: dict[str, Path], kind: str, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Qwen2VL, "positions", lambda *_: None)
-    with pytest.raises(InvalidModel, match="has other logits on paged KV than on its own"):
-        load(folders["qwen2_vl"])
+    monkeypatch.setattr(picture_proof, "rotary_parts", lambda *_: None)
+    with pytest.raises(InvalidModel, match=f"has other {what}"):
+        load(folders[kind])
 
 
 def test_weights_by_their_newer_names_are_read(folders: dict[str, Path], tmp_path: Path) -> None:

@@ -1,0 +1,251 @@
+"""Which replica takes a call: the policies, by name.
+
+A policy sees a request (the digests of its prompt, the name of its root), the load of the replicas
+and the meta-tree. It knows nothing of calls on their way, health or connections.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from ...core.api.protocol import InvalidCall
+from ...core.common.suggestions import did_you_mean
+from .loads import Loads, bits_of
+from .rendezvous import Rendezvous
+from .tree import Held, MetaTree
+
+MOST_ROOTS = 1 << 16  # names of roots that are remembered
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a policy sees of a call. key: digests of its prompt; empty for a short one. rest: what
+    is left of the prompt after the last of these. root: whose it is and its name, where the call
+    has a hint."""
+
+    namespace: str
+    key: bytes = b""
+    rest: bytes = b""
+    root: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The replica that was chosen, by its bit (0: there is none), and how many bytes of the key it
+    is expected to hold."""
+
+    bit: int
+    expected: int = 0
+
+
+class Policy(Protocol):
+    """A way to choose among replicas. uses_tree: whether it reads the meta-tree."""
+
+    uses_tree: bool
+
+    def choose(self, request: Request, among: int) -> Placement:
+        """One of these replicas, a set that may be empty. The request will be sent there."""
+
+    def forget(self, holders: int) -> None:
+        """What these replicas held is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """What policies choose by: loads, and who holds which prefix."""
+
+    loads: Loads
+    tree: MetaTree
+    rendezvous: Rendezvous
+
+
+class RoundRobin:
+    """One replica after the other."""
+
+    uses_tree = False
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+        self._last = 0
+
+    def choose(self, request: Request, among: int) -> Placement:
+        """As `Policy.choose`."""
+        among &= self._replicas.loads.everyone
+        later = among & ~((self._last << 1) - 1) if self._last else among
+        chosen = (later or among) & -(later or among)
+        self._last = chosen
+        return Placement(chosen)
+
+    def forget(self, holders: int) -> None:
+        """It remembers nothing."""
+
+
+class LeastLoaded(RoundRobin):
+    """The replica with the fewest calls; in turn where several have as few."""
+
+    def choose(self, request: Request, among: int) -> Placement:
+        """As `Policy.choose`."""
+        return super().choose(request, self._replicas.loads.least(among)[0])
+
+
+class Random:
+    """Any replica."""
+
+    uses_tree = False
+
+    def __init__(self, replicas: Replicas, seed: int | None = None) -> None:
+        self._replicas = replicas
+        self._random = random.Random(seed)
+
+    def choose(self, request: Request, among: int) -> Placement:
+        """As `Policy.choose`."""
+        bits = bits_of(among & self._replicas.loads.everyone)
+        return Placement(self._random.choice(bits) if bits else 0)
+
+    def forget(self, holders: int) -> None:
+        """It remembers nothing."""
+
+
+class PowerOfTwo(Random):
+    """The less loaded one of two replicas that are drawn."""
+
+    def choose(self, request: Request, among: int) -> Placement:
+        """As `Policy.choose`."""
+        loads = self._replicas.loads
+        bits = bits_of(among & loads.everyone)
+        drawn = self._random.sample(bits, min(2, len(bits)))
+        return Placement(min(drawn, key=loads.of, default=0))
+
+
+class Affinity:
+    """The replica that holds the longest prefix of the prompt, or the root that its hint names,
+    unless that is too busy: then the least loaded one, which holds the root as well from then on.
+
+    A prefix counts where it is at least a quarter of the prompt, or the call's hint names its root.
+    Anything else is placed by load, and where that leaves a choice by rendezvous hashing.
+
+    max_gap, max_ratio: a replica that has so many calls more than the least loaded one, and so many
+      times as many, is too busy whatever it holds.
+    gap, idle: one that has so many calls more than the least loaded one is too busy, too, if that
+      has no more than `idle`, and what is computed again there is paid out of a credit: `share` of
+      what has to be computed anyway, and `credit` bytes of keys for each replica to begin with. So
+      balance costs no more than this share of the work, and roots that are fewer than the replicas
+      are replicated at once. (Who weighs the cost of each call alone has every root
+      everywhere in the end.)
+    """
+
+    uses_tree = True
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        *,
+        max_gap: int = 64,
+        max_ratio: float = 1.5,
+        gap: int = 8,
+        idle: int = 2,
+        share: float = 0.05,
+        credit: int = 1 << 9,
+    ) -> None:
+        self._replicas = replicas
+        self._max_gap, self._max_ratio = max_gap, max_ratio
+        self._gap, self._idle = gap, idle
+        self._share, self._credit_each = share, credit
+        self._most_credit = self._credit = 0.0
+        self._roots: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self.num_spills = 0
+
+    def choose(self, request: Request, among: int) -> Placement:
+        """As `Policy.choose`."""
+        among &= self._replicas.loads.everyone
+        held = self._replicas.tree.find(request.namespace, request.key, among)
+        self._earn(len(request.key) - (held[0].length if held else 0), among)
+        placement = self._placed(request, among, held)
+        self._replicas.tree.add(request.namespace, request.key, placement.bit)
+        if request.root is not None and placement.bit:
+            self._remember(request.root, placement.bit)
+        return placement
+
+    def forget(self, holders: int) -> None:
+        """As `Policy.forget`."""
+        for root, known in list(self._roots.items()):
+            if known & holders:
+                self._roots[root] = known & ~holders
+
+    def _earn(self, num_computed: int, among: int) -> None:
+        most = float(self._credit_each * among.bit_count())
+        if most > self._most_credit:
+            self._credit += most - self._most_credit
+        self._most_credit = most
+        self._credit = min(most, self._credit + self._share * num_computed)
+
+    def _placed(self, request: Request, among: int, held: list[Held]) -> Placement:
+        holders = self._holders(request, among, held)
+        least, low = self._replicas.loads.least(among)
+        if not holders:
+            return self._unseen(request, among, held, low)
+        nearest, load = self._replicas.loads.least(holders)
+        if load - low < min(self._gap, self._max_gap):
+            return self._one_of(request, nearest, held)
+        kept = self._one_of(request, self._longest(nearest, held), held)
+        spilled = self._one_of(request, self._longest(least, held), held)
+        if self._is_too_busy(load, low, kept.expected - spilled.expected):
+            self.num_spills += 1
+            return spilled
+        return kept
+
+    def _holders(self, request: Request, among: int, held: list[Held]) -> int:
+        """The replicas that a call is drawn to."""
+        of_root = 0 if request.root is None else self._roots.get(request.root, 0) & among
+        if held and (of_root & held[0].holders or 4 * held[0].length >= len(request.key)):
+            return of_root & held[0].holders or held[0].holders
+        return of_root
+
+    def _is_too_busy(self, load: int, low: int, cost: int) -> bool:
+        if load - low > self._max_gap and load > self._max_ratio * low:
+            return True
+        if load - low < self._gap or low > self._idle or cost > self._credit:
+            return False
+        self._credit -= cost
+        return True
+
+    def _unseen(self, request: Request, among: int, held: list[Held], low: int) -> Placement:
+        """Nobody holds enough of it: one of those with few calls."""
+        return self._one_of(request, self._replicas.loads.up_to(low, among), held)
+
+    def _one_of(self, request: Request, among: int, held: list[Held]) -> Placement:
+        """One of a set of equals: the one that wins the request's root, or else its prompt."""
+        root = request.root
+        key = request.key[:8] if root is None else "\n".join(root).encode()
+        bit = self._replicas.rendezvous.best(key or b"", among)
+        return Placement(bit, next((it.length for it in held if it.holders & bit), 0))
+
+    def _longest(self, among: int, held: list[Held]) -> int:
+        """Those of a set that hold most."""
+        return next((it.holders & among for it in held if it.holders & among), among)
+
+    def _remember(self, root: tuple[str, str], bit: int) -> None:
+        self._roots[root] = self._roots.pop(root, 0) | bit
+        if len(self._roots) > MOST_ROOTS:
+            self._roots.popitem(last=False)
+
+
+POLICIES: Mapping[str, type[Affinity] | type[RoundRobin] | type[Random]] = {
+    "affinity": Affinity,
+    "round-robin": RoundRobin,
+    "least-loaded": LeastLoaded,
+    "power-of-two": PowerOfTwo,
+    "random": Random,
+}
+
+
+def policy_of(name: object, replicas: Replicas) -> Policy:
+    """The policy of this name. Raises InvalidCall."""
+    if not isinstance(name, str) or name not in POLICIES:
+        allowed = ", ".join(POLICIES) + did_you_mean(str(name), list(POLICIES))
+        raise InvalidCall("policy", name, allowed)
+    return POLICIES[name](replicas)

@@ -1,0 +1,1 @@
+"""Replicas behind the router: hit rate, balance, faults and the cost of a decision."""

@@ -1,0 +1,124 @@
+"""Where calls go, by each policy."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from forkroot.adapters.router.loads import Loads
+from forkroot.adapters.router.policies import Affinity, Replicas, Request, policy_of
+from forkroot.adapters.router.rendezvous import Rendezvous
+from forkroot.adapters.router.tree import MetaTree
+from forkroot.core.api.protocol import InvalidCall
+
+
+def replicas(num: int) -> Replicas:
+    found = Replicas(Loads(), MetaTree(), Rendezvous())
+    for index in range(num):
+        found.rendezvous.enter(index, str(index))
+        found.loads.enter(1 << index)
+    return found
+
+
+def key(name: str, num: int = 10) -> bytes:
+    return b"".join(f"{name}{number:03}".encode()[-8:].rjust(8) for number in range(num))
+
+
+def test_round_robin_goes_through_all_that_take_calls() -> None:
+    here = replicas(4)
+    policy = policy_of("round-robin", here)
+    here.loads.leave(2)
+    assert [policy.choose(Request(""), 15).bit for _ in range(5)] == [1, 4, 8, 1, 4]
+
+
+@pytest.mark.parametrize("name", ["affinity", "least-loaded"])
+def test_unknown_prompts_go_where_the_fewest_calls_are(name: str) -> None:
+    here = replicas(3)
+    here.loads.change(1, 2)
+    here.loads.change(4, 1)
+    assert policy_of(name, here).choose(Request("", key("new")), 7).bit == 2
+
+
+@pytest.mark.parametrize("name", ["power-of-two", "random"])
+def test_drawn_replicas_are_all_used(name: str) -> None:
+    here = replicas(4)
+    policy = policy_of(name, here)
+    assert {policy.choose(Request(""), 15).bit for _ in range(200)} == {1, 2, 4, 8}
+
+
+@pytest.mark.parametrize(
+    "name", ["affinity", "round-robin", "least-loaded", "power-of-two", "random"]
+)
+def test_no_replica_is_chosen_where_none_takes_calls(name: str) -> None:
+    here = replicas(2)
+    assert policy_of(name, here).choose(Request("", key("a")), 0).bit == 0
+
+
+def test_calls_go_where_the_longest_prefix_is() -> None:
+    here = replicas(8)
+    policy = policy_of("affinity", here)
+    first = policy.choose(Request("", key("root")), 255)
+    here.loads.change(first.bit, 3)
+    again = policy.choose(Request("", key("root") + key("question", 2)), 255)
+    assert (again.bit, again.expected) == (first.bit, 80)
+    assert policy.choose(Request("other", key("root")), 255).bit != first.bit
+
+
+def test_branches_of_a_root_go_together_also_where_prompts_are_short() -> None:
+    here = replicas(8)
+    policy = policy_of("affinity", here)
+    root = ("tenant", "root 1")
+    chosen = set()
+    for _ in range(6):
+        bit = policy.choose(Request("", root=root), 255).bit
+        here.loads.change(bit, 1)
+        chosen.add(bit)
+    assert len(chosen) == 1
+
+
+def test_a_replica_that_is_far_too_busy_gives_its_root_to_another() -> None:
+    here = replicas(2)
+    policy = Affinity(here, credit=0, share=0.0)
+    first = policy.choose(Request("", key("root")), 3).bit
+    here.loads.change(first, 65)
+    assert policy.choose(Request("", key("root")), 3).bit == first ^ 3
+    here.loads.change(first, -1)
+    assert policy.choose(Request("", key("root")), 3).bit == first ^ 3, "both hold it now"
+
+
+def test_without_credit_an_idle_replica_takes_no_root_before_that() -> None:
+    here = replicas(2)
+    policy = Affinity(here, credit=0, share=0.0)
+    first = policy.choose(Request("", key("root")), 3).bit
+    here.loads.change(first, 64)
+    assert policy.choose(Request("", key("root")), 3).bit == first
+
+
+def test_one_root_is_soon_on_all_replicas() -> None:
+    here = replicas(4)
+    policy = policy_of("affinity", here)
+    sent: Counter[int] = Counter()
+    for number in range(200):
+        bit = policy.choose(Request("", key("root") + key(f"q{number}", 2)), 15).bit
+        here.loads.change(bit, 1)
+        sent[bit] += 1
+    assert min(sent.values()) > 30
+
+
+def test_balance_costs_no_more_than_its_share() -> None:
+    here = replicas(16)
+    policy = Affinity(here, share=0.05, credit=0)
+    computed = 0
+    for number in range(3000):
+        request = Request("", key(f"r{number % 7}") + key(f"q{number}", 2))
+        placement = policy.choose(request, (1 << 16) - 1)
+        computed += len(request.key) - placement.expected
+        here.loads.change(placement.bit, 1)
+    least = 7 * 80 + 3000 * 16
+    assert computed <= least * 1.06
+
+
+def test_unknown_policies_are_refused_with_the_known_ones() -> None:
+    with pytest.raises(InvalidCall, match="did you mean affinity"):
+        policy_of("afinity", replicas(1))
