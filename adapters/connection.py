@@ -109,14 +109,15 @@ def connect(
             settings["replicas"] = replicas
         backend = _clustered(where, {**settings, "policy": policy}, plugins)
     else:
-        named = model if where is _NOT_GIVEN else where
+        named: Any = model if where is _NOT_GIVEN else where
         named = EMBEDDED if named is _NOT_GIVEN else named
         if isinstance(named, list | tuple) or replicas is not None:
             models = tuple(named) if isinstance(named, list | tuple) else (named,)
             pins = [pinned(it, revision) for it in models]
             backend = _routed(pins, process, restart, replicas, policy, settings, plugins)
         else:
-            backend = _started(pinned(named, revision), process, restart, settings, plugins)
+            source = pinned(named, revision)
+            backend = _started(source, process, restart, settings, plugins)
     plugins.started(backend)
     return backend
 

@@ -34,7 +34,7 @@ def cut(pieces: Sequence[Piece], is_answered: bool = False) -> Stretch:
     inner = text.strip()
     start = len(text) - len(text.lstrip()) if inner else len(text)
     head, tail = text[:start], text[start + len(inner) :]
-    left, parts, gap = iter(holes), [], ""
+    left, parts, gap = iter(holes), list[Part](), ""
     for part, next_gap in _split(inner):
         parts.append(Part(len(parts), tuple(_filled(part, left)), gap))
         gap = next_gap

@@ -56,10 +56,11 @@ def find(graph: Graph) -> Iterator[Found]:
     """The stretches whose order decides where the constant prefix of a stream ends."""
     nodes, streams = graph.nodes[: graph.blocks[0].end], {0: _Prefix()}
     for position, node in enumerate(nodes):
-        if isinstance(node, ForkItem | Begin):
-            is_branch = isinstance(node, ForkItem)
-            opened = streams[nodes[node.fork].stream] if is_branch else _Prefix()
+        if isinstance(node, ForkItem):
+            opened = streams[nodes[node.fork].stream]
             streams[node.stream] = replace(opened, positions=[])
+        elif isinstance(node, Begin):
+            streams[node.stream] = _Prefix()
         elif _is_text(node):
             streams[node.stream].positions.append(position)
         else:
