@@ -191,7 +191,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/http/": (*BASE, "adapters/", "adapters/common/", "adapters/http/*"),
     "adapters/ray/": (
         *(*BASE, "core/model/hub/", "core/process/", "adapters/", "adapters/common/"),
-        *("adapters/router/", "adapters/native/*", "adapters/http/*"),
+        *("adapters/router/", "adapters/native/*", "adapters/http/*", "__init__.py"),
     ),
     "__init__.py": (*BASE, "adapters/", "adapters/native/", "adapters/sglang/"),
     "examples/": (
@@ -205,7 +205,8 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "models/training/vision/": ("models/training/*", "core/model/hub/"),
     "models/": (),
     "check_command.py": (
-        *("core/", "core/api/", "core/model/hub/", "adapters/*", "examples/", "__init__.py"),
+        *("core/", *BASE, "core/model/hub/", "adapters/", "adapters/common/"),
+        *("examples/", "__init__.py"),
     ),
     "__main__.py": ("check_command.py", "core/*", "adapters/*", "examples/", "__init__.py"),
 }
