@@ -52,7 +52,7 @@ from .model.checkpoint import load as checkpoints
 from .model.checkpoint.load import Described, auto_dtype, check_shares, describe
 from .model.checkpoint.loops import precompiled
 from .model.checkpoint.memory import Load, largest_load, working_bytes
-from .model.config import DTYPE_BYTES, ModelConfig
+from .model.config import DTYPE_BYTES
 from .model.hub.folders import EMBEDDED, is_dummy, model_folder, model_name
 from .model.parallel import Ranks
 from .model.runner.ranks import RankedRunner, join
