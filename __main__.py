@@ -312,7 +312,8 @@ def _parser() -> argparse.ArgumentParser:
     tour.add_argument("--image", action="store_true", help=text)
     tour.add_argument("--svg", type=_new_file, metavar="FILE", help="draw the radix tree in FILE")
 
-    talking = _chat_parser(commands, model_source)
+    talking = commands.add_parser("chat", help="talk to a model")
+    _add_chat_options(talking, model_source)
 
     running = commands.add_parser("run", help="run a compiled program for many items")
     running.set_defaults(run=run)
@@ -353,18 +354,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _chat_parser(commands: Any, model_source: str) -> argparse.ArgumentParser:
-    talking: argparse.ArgumentParser = commands.add_parser("chat", help="talk to a model")
-    talking.set_defaults(run=chat)
-    talking.add_argument("model", nargs="?", help=f"{model_source}; default: tiny")
+def _add_chat_options(parser: argparse.ArgumentParser, models: str) -> None:
+    parser.set_defaults(run=chat)
+    parser.add_argument("model", nargs="?", help=f"{models}; default: tiny")
     text = "the message to answer; without it, each line that you type is answered"
-    talking.add_argument("message", nargs="?", help=text)
-    talking.add_argument("--system", default="", metavar="TEXT", help="the system message")
+    parser.add_argument("message", nargs="?", help=text)
+    parser.add_argument("--system", default="", metavar="TEXT", help="the system message")
     text, heat = "the sampling temperature; 0 (the default) is greedy", number(float, 0.0)
-    talking.add_argument("--temperature", type=heat, default=0.0, metavar="T", help=text)
+    parser.add_argument("--temperature", type=heat, default=0.0, metavar="T", help=text)
     text, count = "the maximum tokens of an answer (default 512)", number(int, 1)
-    talking.add_argument("--max-tokens", type=count, default=512, metavar="N", help=text)
-    return talking
+    parser.add_argument("--max-tokens", type=count, default=512, metavar="N", help=text)
 
 
 def _new_file(name: str) -> Path:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 from weakref import WeakValueDictionary
 
 from ..core.api.keywords import ENGINE_SETTINGS, KeywordOwner, suggestion_for
@@ -111,9 +111,9 @@ def connect(
     else:
         named: Any = model if where is _NOT_GIVEN else where
         named = EMBEDDED if named is _NOT_GIVEN else named
-        if isinstance(named, list | tuple) or replicas is not None:
-            models = tuple(named) if isinstance(named, list | tuple) else (named,)
-            pins = [pinned(it, revision) for it in models]
+        if replicas is not None or isinstance(named, list | tuple):
+            models = list(named) if isinstance(named, list | tuple) else [named]
+            pins = [pinned(it, revision) for it in cast(list[str | Path], models)]
             backend = _routed(pins, process, restart, replicas, policy, settings, plugins)
         else:
             source = pinned(named, revision)

@@ -279,8 +279,8 @@ class Router(ProcessLocal):
         with self._changed:
             self.fleet.land(replica, has_answered)
             self.fleet.hold(replica, flight.request.namespace, keys)
-            is_death = isinstance(end, BackendClosed) and not self.is_closed
-            if is_death and replica.state in (State.READY, State.HANGING):
+            is_alive = replica.state in (State.READY, State.HANGING)
+            if isinstance(end, BackendClosed) and is_alive and not self.is_closed:
                 self.note_death(replica, end)
             if not replica.num_open:
                 self._changed.notify_all()

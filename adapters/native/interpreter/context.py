@@ -41,7 +41,7 @@ class Context:
         spend: Callable[[int], object] = free,
     ) -> None:
         self.settings = settings
-        self.spend = spend if outer is None else outer.spend
+        self.spend: Callable[[int], object] = spend if outer is None else outer.spend
         self._worker = worker
         self._outer = outer
         self._streams: list[Stream] = []

@@ -13,13 +13,11 @@ HOLE = "\ufffc"  # stands for a hole wherever the text of a part is read
 class Hole:
     """A place in a text that is filled when the program runs.
 
-    name: of the argument, variable or medium. node: which node of the stream it is.
-    uses: the variable that must be set before; None for an argument.
+    name: of the argument, variable or medium. node: which node of the graph it is.
     """
 
     name: str
     node: int
-    uses: str | None = None
 
 
 Piece: TypeAlias = str | Hole

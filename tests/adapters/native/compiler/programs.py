@@ -23,8 +23,6 @@ from forkroot import (
     video,
 )
 from forkroot.adapters.testing import ScriptedBackend, prompt_text
-from forkroot.benchmarks.cache.fork import judge
-from forkroot.benchmarks.programs.speculation import read, read_early
 from forkroot.core.api.protocol import Call
 from forkroot.examples.essay_judge import essay_judge
 from forkroot.examples.picture_judge import clip_judge, frame_judge, picture_judge
@@ -288,6 +286,22 @@ def returned(s: Any, text: str) -> Any:
     return s
 
 
+@function
+def judge(s: Any, root: str, questions: list[str], length: int) -> None:
+    s += root
+    branches = s.fork(len(questions))
+    for branch, question in zip(branches, questions, strict=True):
+        branch += question + gen("answer", max_tokens=length, temperature=0.0, ignore_eos=True)
+    branches.join()
+
+
+@function
+def read(s: Any, name: str, age: int, passage: str) -> None:
+    s += f'{passage}\nJSON: {{"name": "{name}", "age": {age}, "job": "'
+    s += gen("job", 12, stop='"') + '", "city": "' + gen("city", 24, stop='"')
+    s += '", "house": "' + gen("house", 12, stop='"') + '"}'
+
+
 @sgl.function
 def sgl_chat(s: Any, question: str) -> None:
     s += sgl.system("Brief.")
@@ -354,7 +368,6 @@ CASES = [
     Case(judge, {"root": "Root."}, {"questions": ["a", "b", "c"], "length": 4}),
     Case(read, {"name": "Ann", "age": 3, "passage": "Ann is 3."}),
     Case(read, {"name": "Ann", "age": 3, "passage": "Ann is 3."}, settings={"speculate": 40}),
-    Case(read_early, {"name": "Ann", "age": 3, "passage": "Ann is 3."}),
 ]
 
 

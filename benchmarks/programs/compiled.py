@@ -1,0 +1,158 @@
+"""Compiled programs beside interpreted ones: 64 judges that fork six ways over a constant root.
+
+Each program has a rubric that is the same in all runs, a short text, six branches of which each
+reads a part of the rubric's questions and answers in a few tokens, and a summary that reads all six.
+Both run in this process on the embedded model, greedily, in rounds that take turns, each round with
+another seed so that only the rubric is in the cache.
+
+"hint_tokens_wrong" counts tokens of roots that a hint announces and that are not there: of a root
+with which a call that names it does not begin, and of branches that are announced and make no call
+(or more calls than announced). "equal" compares texts and variables. Prints one JSON row.
+"""
+
+from __future__ import annotations
+
+import random
+from statistics import median
+from time import perf_counter, process_time
+from typing import Any
+
+from forkroot import function, gen
+from forkroot.adapters.testing import prompt_text
+from forkroot.benchmarks.common.report import parser, report
+from forkroot.core.api.protocol import Call, Reply
+from forkroot.core.local import LocalBackend
+
+NUM_PROGRAMS, NUM_BRANCHES, ROUNDS = 64, 6, 5
+QUESTIONS = ("Is it clear", "Is it true", "Is it short", "Is it kind", "Is it new", "Is it calm")
+RUBRIC = "You judge texts. Read the text, then answer each question in a few words.\n" * 4
+WORDS = [
+    "the",
+    "sea",
+    "is",
+    "calm",
+    "and",
+    "a",
+    "red",
+    "house",
+    "stands",
+    "near",
+    "green",
+    "hills",
+    "where",
+    "old",
+    "birds",
+    "sing",
+]
+
+
+@function
+def judge(s: Any, text: str) -> None:
+    """Six answers about a text, and what they come to."""
+    s += f"{RUBRIC}Text: {text}\n"
+    branches = s.fork(NUM_BRANCHES)
+    for branch, question in zip(branches, QUESTIONS, strict=True):
+        branch += f"{question}?" + gen("answer", max_tokens=4, ignore_eos=True)
+    for branch, question in zip(branches, QUESTIONS, strict=True):
+        s += f"{question}:" + branch["answer"] + "\n"
+    branches.join()
+    s += "In all:" + gen("summary", max_tokens=4, ignore_eos=True)
+
+
+class Watched:
+    """A backend that keeps the calls with hints."""
+
+    def __init__(self, backend: LocalBackend) -> None:
+        self._backend = backend
+        self.calls: list[Call] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def submit(self, call: Call) -> Reply:
+        """As the backend's."""
+        if call.hint is not None:
+            self.calls.append(call)
+        return self._backend.submit(call)
+
+
+def wrong_tokens(calls: list[Call], encode: Any) -> int:
+    """Tokens that hints announce and that calls do not have."""
+    by_root: dict[str, list[Call]] = {}
+    for call in calls:
+        assert call.hint is not None
+        by_root.setdefault(call.hint.root, []).append(call)
+    found = 0
+    for named in by_root.values():
+        roots = [call for call in named if call.sampling.max_tokens == 0]
+        others = [call for call in named if call.sampling.max_tokens != 0]
+        if not roots:  # a root that the calls only have in common
+            continue
+        text = prompt_text(roots[0].prompt)
+        num_tokens = len(encode(text))
+        hint = roots[0].hint
+        announced = hint.branches if hint is not None and hint.branches is not None else 0
+        found += num_tokens * abs(announced - len(others))
+        strangers = [call for call in others if not prompt_text(call.prompt).startswith(text)]
+        found += num_tokens * len(strangers)
+    return found
+
+
+def items_of(seed: int) -> list[dict[str, str]]:
+    """The arguments of one round."""
+    source = random.Random(seed)
+    return [{"text": " ".join(source.choices(WORDS, k=12))} for _ in range(NUM_PROGRAMS)]
+
+
+def answers(states: list[Any]) -> list[Any]:
+    """What the programs wrote."""
+    return [(state.text(), state["answer"], state["summary"]) for state in states]
+
+
+def measure(seed: int) -> dict[str, Any]:
+    """The figures of a row."""
+    seconds: dict[str, list[float]] = {"interpreted": [], "compiled": []}
+    cpu: dict[str, list[float]] = {"interpreted": [], "compiled": []}
+    wrong = dict.fromkeys(seconds, 0)
+    is_equal = True
+    with LocalBackend.from_folder("tiny", dtype="float32") as engine:
+        compiled = judge.compile()
+        runners = {"interpreted": judge, "compiled": compiled}
+        for number in range(ROUNDS + 1):  # the first one warms up
+            items, found = items_of(seed * 1000 + number), {}
+            order = list(runners) if number % 2 else list(reversed(runners))
+            for name in order:
+                backend = Watched(engine)
+                settings = {"namespace": f"{name} {number}", "temperature": 0}
+                began, began_cpu = perf_counter(), process_time()
+                states = runners[name].run_batch(
+                    items, backend=backend, raise_errors=True, progress_bar=False, **settings
+                )
+                if number:
+                    seconds[name].append(perf_counter() - began)
+                    cpu[name].append(process_time() - began_cpu)
+                found[name] = answers(states)
+                wrong[name] += wrong_tokens(backend.calls, engine.tokenizer.encode)
+            is_equal &= found["interpreted"] == found["compiled"]
+    rates = {name: round(NUM_PROGRAMS / median(times), 2) for name, times in seconds.items()}
+    ratios = [a / b for a, b in zip(seconds["interpreted"], seconds["compiled"], strict=True)]
+    cpu_ratios = [a / b for a, b in zip(cpu["interpreted"], cpu["compiled"], strict=True)]
+    return {
+        "programs_per_second": rates,
+        "ratio": round(median(ratios), 3),
+        "ratio_of_processor_time": round(median(cpu_ratios), 3),
+        "hint_tokens_wrong": wrong,
+        "equal": is_equal,
+    }
+
+
+def main() -> None:
+    """Print the row."""
+    options = parser(__doc__).parse_args()
+    figures = measure(options.seed)
+    size = {"programs": NUM_PROGRAMS, "branches": NUM_BRANCHES, "rounds": ROUNDS}
+    report("compiled", figures, options.out, model="tiny", seed=options.seed, **size)
+
+
+if __name__ == "__main__":
+    main()
