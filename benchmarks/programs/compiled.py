@@ -1,7 +1,8 @@
 """Compiled programs beside interpreted ones: 64 judges that fork six ways over a constant root.
 
 Each program has a rubric that is the same in all runs, a short text, six branches of which each
-reads a part of the rubric's questions and answers in a few tokens, and a summary that reads all six.
+reads a part of the rubric's questions and answers in a few tokens, and a summary that reads all
+six.
 Both run in this process on the embedded model, greedily, in rounds that take turns, each round with
 another seed so that only the rubric is in the cache.
 
