@@ -1,8 +1,7 @@
 """Compiled programs beside interpreted ones: 64 judges that fork six ways over a constant root.
 
-Each program has a rubric that is the same in all runs, a short text, six branches of which each
-reads a part of the rubric's questions and answers in a few tokens, and a summary that reads all
-six.
+Each program has a rubric that is the same in all runs, a short text, six branches which each
+answer a question in a few tokens, and a summary that reads all six.
 Both run in this process on the embedded model, greedily, in rounds that take turns, each round with
 another seed so that only the rubric is in the cache.
 
@@ -27,24 +26,10 @@ from forkroot.core.local import LocalBackend
 NUM_PROGRAMS, NUM_BRANCHES, ROUNDS = 64, 6, 5
 QUESTIONS = ("Is it clear", "Is it true", "Is it short", "Is it kind", "Is it new", "Is it calm")
 RUBRIC = "You judge texts. Read the text, then answer each question in a few words.\n" * 4
-WORDS = [
-    "the",
-    "sea",
-    "is",
-    "calm",
-    "and",
-    "a",
-    "red",
-    "house",
-    "stands",
-    "near",
-    "green",
-    "hills",
-    "where",
-    "old",
-    "birds",
-    "sing",
-]
+WORDS = (
+    *("the", "sea", "is", "calm", "and", "a", "red", "house"),
+    *("stands", "near", "green", "hills", "where", "old", "birds", "sing"),
+)
 
 
 @function
