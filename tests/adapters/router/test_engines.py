@@ -11,7 +11,7 @@ from forkroot.adapters.router.router import Router
 
 from ...serving import serving
 
-SETTINGS = {"dtype": "float32", "deterministic": True, "num_slots": 4000}
+SETTINGS = {"dtype": "float32", "num_slots": 4000}
 QUESTIONS = [f"The river runs past the old stone house. Question {n}:" for n in range(6)]
 
 
