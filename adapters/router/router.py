@@ -259,12 +259,12 @@ class Router(ProcessLocal):
 
     # --- what flights ask ------------------------------------------------------------------------
 
-    def place(self, flight: Flight) -> Replica | None:
+    def assign(self, flight: Flight) -> Replica | None:
         """As `Dispatcher.place`."""
         with self._lock:
             if self.is_closed:
                 return None
-            found = self.fleet.place(flight.request, flight.avoided)
+            found = self.fleet.assign(flight.request, flight.avoided)
             if found is None:
                 return None
             self._held.pop(flight, None)

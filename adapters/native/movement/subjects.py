@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from .english import KNOWN, STEPS, first_verb, is_english, is_imperative, is_rule, words
-from .parts import HOLE, Part
+from .parts import PLACEHOLDER, Part
 from .shapes import heading_level, is_bare, is_general, is_open_label, label_of
 
 _NAME = re.compile(r"\b[A-Z][\w-]*")
@@ -47,7 +47,7 @@ def why_not_first(part: Part, before: Sequence[Part]) -> str | None:
 def opens_scene(part: Part) -> bool:
     """Whether what follows depends on a part with arguments: it names things, or greets."""
     colon = part.text.find(":")
-    is_labelled = 0 <= colon < part.text.find(HOLE)
+    is_labelled = 0 <= colon < part.text.find(PLACEHOLDER)
     return bool(_GREETING.match(part.text) or (_SCENE.search(part.text) and not is_labelled))
 
 

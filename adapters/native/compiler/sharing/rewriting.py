@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from .....core.api.protocol import InvalidCall
-from ...movement.parts import Hole, Part
+from ...movement.parts import Part, Placeholder
 from ..graph.graph import Graph
 from ..graph.moving import rebuilt
 from ..graph.nodes import TEXTS, ConstantText, Node
@@ -44,7 +44,7 @@ def _replaced(
     """What stands in the place of each node of a stretch, to which no other node refers."""
     texts, kept, text = dict[int, str](), list[int](), ""
     for piece in found.stretch.pieces(order):
-        if isinstance(piece, Hole):
+        if isinstance(piece, Placeholder):
             texts[piece.node], text = text, ""
             kept.append(piece.node)
         else:

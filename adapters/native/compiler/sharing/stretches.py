@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...movement.cuts import cut
-from ...movement.parts import Hole, Piece, Stretch
+from ...movement.parts import Piece, Placeholder, Stretch
 from ...movement.references import is_referring
 from ...movement.shapes import is_open_text
 from ..graph.graph import Graph
@@ -131,7 +131,7 @@ def _piece(position: int, node: Node) -> Piece:
         case ConstantText():
             return node.text
         case Argument():
-            return Hole(node.name, position)
+            return Placeholder(node.name, position)
         case Variable():
-            return Hole(node.read.name, position)
-    return Hole("image", position)
+            return Placeholder(node.read.name, position)
+    return Placeholder("image", position)
