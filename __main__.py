@@ -229,7 +229,7 @@ def route(options: argparse.Namespace) -> int:
         if not is_url(url):
             raise InvalidCall("replica", url, "the URL of a server, as http://127.0.0.1:30001")
     key = replica_key(options)
-    keys = {} if key is None else {"api_key": key}
+    keys: dict[str, Any] = {} if key is None else {"api_key": key}
     start = partial(over_servers, options.replica, options.policy, **keys)
     with obeyed_once(), audited(options.audit_log), closing(start()) as backend:
         info = backend.info()
@@ -313,15 +313,7 @@ def _parser() -> argparse.ArgumentParser:
     tour.add_argument("--svg", type=_new_file, metavar="FILE", help="draw the radix tree in FILE")
 
     talking = commands.add_parser("chat", help="talk to a model")
-    talking.set_defaults(run=chat)
-    talking.add_argument("model", nargs="?", help=f"{model_source}; default: tiny")
-    text = "the message to answer; without it, each line that you type is answered"
-    talking.add_argument("message", nargs="?", help=text)
-    talking.add_argument("--system", default="", metavar="TEXT", help="the system message")
-    text, heat = "the sampling temperature; 0 (the default) is greedy", number(float, 0.0)
-    talking.add_argument("--temperature", type=heat, default=0.0, metavar="T", help=text)
-    text, count = "the maximum tokens of an answer (default 512)", number(int, 1)
-    talking.add_argument("--max-tokens", type=count, default=512, metavar="N", help=text)
+    _add_chat_options(talking, model_source)
 
     running = commands.add_parser("run", help="run a compiled program for many items")
     running.set_defaults(run=run)
@@ -360,6 +352,18 @@ def _parser() -> argparse.ArgumentParser:
         text = "an engine setting, such as chunk_tokens=256 (may be repeated; see docs/settings.md)"
         command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=text)
     return parser
+
+
+def _add_chat_options(parser: argparse.ArgumentParser, models: str) -> None:
+    parser.set_defaults(run=chat)
+    parser.add_argument("model", nargs="?", help=f"{models}; default: tiny")
+    text = "the message to answer; without it, each line that you type is answered"
+    parser.add_argument("message", nargs="?", help=text)
+    parser.add_argument("--system", default="", metavar="TEXT", help="the system message")
+    text, heat = "the sampling temperature; 0 (the default) is greedy", number(float, 0.0)
+    parser.add_argument("--temperature", type=heat, default=0.0, metavar="T", help=text)
+    text, count = "the maximum tokens of an answer (default 512)", number(int, 1)
+    parser.add_argument("--max-tokens", type=count, default=512, metavar="N", help=text)
 
 
 def _new_file(name: str) -> Path:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 from weakref import WeakValueDictionary
 
 from ..core.api.keywords import ENGINE_SETTINGS, KeywordOwner, suggestion_for
@@ -109,14 +109,15 @@ def connect(
             settings["replicas"] = replicas
         backend = _clustered(where, {**settings, "policy": policy}, plugins)
     else:
-        named = model if where is _NOT_GIVEN else where
+        named: Any = model if where is _NOT_GIVEN else where
         named = EMBEDDED if named is _NOT_GIVEN else named
-        if isinstance(named, list | tuple) or replicas is not None:
-            models = tuple(named) if isinstance(named, list | tuple) else (named,)
-            pins = [pinned(it, revision) for it in models]
+        if replicas is not None or isinstance(named, list | tuple):
+            models = list(named) if isinstance(named, list | tuple) else [named]
+            pins = [pinned(it, revision) for it in cast(list[str | Path], models)]
             backend = _routed(pins, process, restart, replicas, policy, settings, plugins)
         else:
-            backend = _started(pinned(named, revision), process, restart, settings, plugins)
+            source = pinned(named, revision)
+            backend = _started(source, process, restart, settings, plugins)
     plugins.started(backend)
     return backend
 

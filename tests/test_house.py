@@ -57,10 +57,10 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (
         *("core/fsm/", "core/model/", "adapters/http/forkroot/"),
         *("adapters/dspy/hints/", "adapters/guidance/", "adapters/native/compiler/passes/"),
+        "adapters/native/compiler/sharing/",
         "adapters/native/remote/",
     ),
     ("core/model/vision/", "adapters/native/compiler/"),
-    ("adapters/native/compiler/sharing/",),
     ("adapters/native/",),
     ("adapters/native/jobs/", "adapters/http/programs/"),
     (
@@ -147,8 +147,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     ),
     "adapters/native/movement/": BASE,
     "adapters/native/compiler/sharing/": (
-        *(*BASE, "adapters/native/movement/"),
-        *("adapters/native/compiler/", "adapters/native/compiler/graph/"),
+        *(*BASE, "adapters/native/movement/", "adapters/native/compiler/graph/"),
     ),
     "adapters/native/compiler/": (
         *(*BASE, "adapters/native/language/", "adapters/native/interpreter/"),
@@ -192,7 +191,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/http/": (*BASE, "adapters/", "adapters/common/", "adapters/http/*"),
     "adapters/ray/": (
         *(*BASE, "core/model/hub/", "core/process/", "adapters/", "adapters/common/"),
-        *("adapters/router/", "adapters/native/*", "adapters/http/*"),
+        *("adapters/router/", "adapters/native/*", "adapters/http/*", "__init__.py"),
     ),
     "__init__.py": (*BASE, "adapters/", "adapters/native/", "adapters/sglang/"),
     "examples/": (
@@ -205,7 +204,10 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "models/training/": ("models/training/*",),
     "models/training/vision/": ("models/training/*", "core/model/hub/"),
     "models/": (),
-    "check_command.py": ("core/*", "adapters/*", "examples/", "__init__.py"),
+    "check_command.py": (
+        *("core/", *BASE, "core/model/hub/", "adapters/", "adapters/common/"),
+        *("examples/", "__init__.py"),
+    ),
     "__main__.py": ("check_command.py", "core/*", "adapters/*", "examples/", "__init__.py"),
 }
 

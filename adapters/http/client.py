@@ -206,7 +206,12 @@ class RemoteBackend(Closing):
             return lambda: None
         if not self._post(begin):
             receiver.fail(BackendClosed.before(), {})
-        return lambda: self._post(lambda: [run.cancel() for run in runs])
+
+        def cancel() -> None:
+            for run in runs:
+                run.cancel()
+
+        return lambda: self._post(cancel)
 
     def close(self) -> None:
         """Stop; open calls end in BackendClosed here, and are cancelled there. Nothing in a fork of
@@ -252,7 +257,7 @@ class RemoteBackend(Closing):
 
     async def _shut(self) -> None:
         try:
-            tasks = [it.task for it in (*self._exchanges.values(), *self._runs)]
+            tasks = [it.task for it in self._exchanges.values()] + [it.task for it in self._runs]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

@@ -73,7 +73,7 @@ class ProgramExchange:
         try:
             for _ in range(_MOST_SENT):
                 sent = await self._sent.send(self._http, self._request)
-                if await self._asked():
+                if await self._request_run():
                     self._fail(BackendClosed("the server ended its report before the end"))
                     return
                 self._sent.forget(self._request, sent)
@@ -87,7 +87,7 @@ class ProgramExchange:
             failure.__cause__ = error
             self._fail(failure)
 
-    async def _asked(self) -> bool:
+    async def _request_run(self) -> bool:
         """Ask for the run and take its report; whether the server knows the program. A connection
         that was closed while it was idle is found out by using it: then once more."""
         try:

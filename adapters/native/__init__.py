@@ -11,7 +11,7 @@ from .compiler.graph.errors import InvalidGraph
 from .compiler.graph.graph import Graph
 from .interpreter.variables import UnsetVariable
 from .language.settings import get_default_backend, set_default_backend
-from .movement.asking import Asked
+from .movement.model_reorderer import ModelReorderer
 from .movement.rules import Rules
 from .primitives import (
     assistant,
@@ -30,12 +30,12 @@ from .state import ForkGroup, ProgramState
 from .summary import BatchSummary, usage
 
 __all__ = [
-    "Asked",
     "BatchSummary",
     "CompiledProgram",
     "ForkGroup",
     "Graph",
     "InvalidGraph",
+    "ModelReorderer",
     "NotTraceable",
     "Program",
     "ProgramState",

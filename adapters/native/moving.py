@@ -39,7 +39,8 @@ def move_graph(
         batches = [_answers(program, items, settings) for program in programs]
         return _disagreement(graph, batches)
 
-    return move(graph, Rules() if reorderer is True else reorderer, agree)
+    chosen: Any = Rules() if reorderer is True else reorderer  # `move` refuses what is none
+    return move(graph, chosen, agree)
 
 
 def tokens_by(backend: Backend) -> Callable[[str], int]:

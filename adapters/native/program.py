@@ -36,7 +36,7 @@ class Program(Runnable):
             raise InvalidCall("function", body, allowed)
         update_wrapper(self, body)
         super().__init__(body, bound, speculate)
-        self.name: str = name or getattr(body, "__name__", "program")
+        self.name: str = name or str(getattr(body, "__name__", "program"))
 
     def __repr__(self) -> str:
         return f"<program {self.name}>"

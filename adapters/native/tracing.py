@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from ...core.api.keywords import UnknownKeyword
 from ...core.api.protocol import InvalidCall
-from .compiler.errors import NotTraceable, Place, place_of_error
+from .compiler.errors import Location, NotTraceable, error_location
 from .compiler.graph.blocks import Parameter
 from .compiler.graph.graph import Graph
 from .compiler.graph.validation import is_name
@@ -115,7 +115,7 @@ def trace(
     run.
     """
     parameters = _parameters(body, fixed, tuple(unknown))
-    where = _place_of(body)
+    where = _definition_location(body)
 
     def run(recorder: Recorder) -> Value:
         given = {it.name: recorder.argument(it.name) for it in parameters if not it.is_fixed}
@@ -179,14 +179,14 @@ def _run(
         value = body(traced(state_type)(main), **arguments)  # type: ignore[arg-type]
         if recorder.refused is not None:
             raise recorder.refused
-        return recorder.returned(value, _place_of(body))
+        return recorder.returned(value, _definition_location(body))
     except NotTraceable:
         raise
     except Exception as error:
         if recorder.refused is not None:
             raise recorder.refused from error
         kind = type(error).__name__
-        raise NotTraceable(f"raises {kind}: {error}", _RAISED, place_of_error(error)) from error
+        raise NotTraceable(f"raises {kind}: {error}", _RAISED, error_location(error)) from error
     finally:
         _recorder.reset(token)
 
@@ -241,6 +241,10 @@ def _checked(outputs: Sequence[str] | None) -> tuple[str, ...] | None:
     return tuple(outputs)
 
 
-def _place_of(body: Callable[..., Any]) -> Place:
+def _definition_location(body: Callable[..., Any]) -> Location:
     code = getattr(unwrap(body), "__code__", None)
-    return Place("<unknown>", 0) if code is None else Place(code.co_filename, code.co_firstlineno)
+    return (
+        Location("<unknown>", 0)
+        if code is None
+        else Location(code.co_filename, code.co_firstlineno)
+    )

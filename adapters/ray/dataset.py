@@ -18,7 +18,7 @@ from ray.exceptions import RayError
 from ...core.api.protocol import Backend, BackendClosed, CallFailed, InvalidCall
 from ..connection import connect
 from ..native.checkpoint import digest, source_of
-from ..native.interpreter.saved import decoded, encoded
+from ..native.language.plain import decoded, encoded
 from ..native.program import Program
 from .cluster import NAMESPACE, Room, join
 from .job import Job, Plan, Progress
@@ -89,7 +89,7 @@ class Results:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for row in self._spool.results():
-            plain = {
+            plain: dict[str, Any] = {
                 name: decoded(row[name])
                 for name in ("item", "variables", "returned")
                 if name in row

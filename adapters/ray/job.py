@@ -19,7 +19,7 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from ...core.api.protocol import Backend, ForkrootError
-from ..native.interpreter.saved import encoded
+from ..native.language.plain import encoded
 from .cluster import Room
 from .shipping import unpacked
 from .spool import LineCounter, Spool

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 
 from ray import serve
@@ -46,12 +47,12 @@ def deployment(args: Mapping[str, Any]) -> Any:
             requests = self.app.state.requests  # type: ignore[attr-defined]
             await asyncio.to_thread(requests.check_alive)
 
-    return Server.bind()
+    deployed: Any = Server  # what the decorators made of it
+    return deployed.bind()
 
 
 def application(given: Mapping[str, Any], access: Mapping[str, Any]) -> Any:
     """The ASGI application in a replica of Serve, with the backend that it serves."""
-    from ... import __version__
     from ..connection import connect
     from ..http.app import build_app
     from ..http.server.runtime import Runtime
@@ -70,4 +71,6 @@ def application(given: Mapping[str, Any], access: Mapping[str, Any]) -> Any:
         allowed_hosts=tuple(access.get("allowed_hosts", ())),
     )
     names = tuple(access.get("served_names", ())) or (backend.info().model,)
-    return build_app(Runtime(backend, backend.tokenizer, names, version=__version__), settings)
+    return build_app(
+        Runtime(backend, backend.tokenizer, names, version=version("forkroot")), settings
+    )

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.api.protocol import InvalidCall
-from ..native.interpreter.saved import decoded, encoded
+from ..native.language.plain import decoded, encoded
 
 _KIND = {"forkroot": "dataset", "version": 1}
 _MODULUS = 1 << 128

@@ -132,7 +132,7 @@ class Fleet:
         if self.replicas.get(replica.name) is replica:
             del self.replicas[replica.name]
 
-    def place(self, request: Request, avoided: int) -> Replica | None:
+    def assign(self, request: Request, avoided: int) -> Replica | None:
         """The replica that takes this request, which has one more call now."""
         placement = self.policy.choose(request, self.loads.everyone & ~avoided)
         if not placement.bit:

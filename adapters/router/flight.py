@@ -39,7 +39,7 @@ class Dispatcher(Protocol):
 
     is_closed: bool
 
-    def place(self, flight: Flight) -> Replica | None:
+    def assign(self, flight: Flight) -> Replica | None:
         """The replica to send it to, which has one more open call now; None: there is none."""
 
     def land(self, flight: Flight, replica: Replica, end: Completion | BaseException) -> None:
@@ -78,7 +78,7 @@ class Flight:
         """Send it to a replica, or have it wait for one."""
         if self._is_over():
             return
-        replica = self._router.place(self) if self._num_refusals < MOST_REFUSALS else None
+        replica = self._router.assign(self) if self._num_refusals < MOST_REFUSALS else None
         if replica is None:
             self._num_refusals = 0
             if not self._router.wait(self):

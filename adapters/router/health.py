@@ -107,7 +107,7 @@ class Watch:
 
     def _is_trusted(self, replica: Replica) -> bool:
         """Whether a dead one that answers gets calls again: each time later, if it fails them."""
-        pause = min(self._heartbeat * 2 ** (replica.num_failures - 1), _LONGEST_PAUSE)
+        pause: float = min(self._heartbeat * 2 ** (replica.num_failures - 1), _LONGEST_PAUSE)
         return time.monotonic() - replica.died >= pause
 
     # --- one thread for all ----------------------------------------------------------------------

@@ -164,7 +164,7 @@ class Affinity:
         among &= self._replicas.loads.everyone
         held = self._replicas.tree.find(request.namespace, request.key, among)
         self._earn(len(request.key) - (held[0].length if held else 0), among)
-        placement = self._placed(request, among, held)
+        placement = self._choose(request, among, held)
         self._replicas.tree.add(request.namespace, request.key, placement.bit)
         if request.root is not None and placement.bit:
             self._remember(request.root, placement.bit)
@@ -183,7 +183,7 @@ class Affinity:
         self._most_credit = most
         self._credit = min(most, self._credit + self._share * num_computed)
 
-    def _placed(self, request: Request, among: int, held: list[Held]) -> Placement:
+    def _choose(self, request: Request, among: int, held: list[Held]) -> Placement:
         holders = self._holders(request, among, held)
         least, low = self._replicas.loads.least(among)
         if not holders:

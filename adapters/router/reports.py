@@ -69,7 +69,7 @@ class EvictionReader:
         self.num_evictions += len(evictions)
         if self._has_tokens():
             for it in evictions:
-                tree.drop(it.namespace, it.digests, it.kept, replica.bit)
+                tree.drop(it.namespace, it.digests, it.remaining, replica.bit)
         else:
             gone = sum(it.tokens for it in evictions)
             tree.forget_oldest(replica.bit, int(gone * DIGEST_BYTES), _MOST_LOOKED_AT)

@@ -259,12 +259,12 @@ class Router(ProcessLocal):
 
     # --- what flights ask ------------------------------------------------------------------------
 
-    def place(self, flight: Flight) -> Replica | None:
+    def assign(self, flight: Flight) -> Replica | None:
         """As `Dispatcher.place`."""
         with self._lock:
             if self.is_closed:
                 return None
-            found = self.fleet.place(flight.request, flight.avoided)
+            found = self.fleet.assign(flight.request, flight.avoided)
             if found is None:
                 return None
             self._held.pop(flight, None)
@@ -279,8 +279,8 @@ class Router(ProcessLocal):
         with self._changed:
             self.fleet.land(replica, has_answered)
             self.fleet.hold(replica, flight.request.namespace, keys)
-            is_death = isinstance(end, BackendClosed) and not self.is_closed
-            if is_death and replica.state in (State.READY, State.HANGING):
+            is_alive = replica.state in (State.READY, State.HANGING)
+            if isinstance(end, BackendClosed) and is_alive and not self.is_closed:
                 self.note_death(replica, end)
             if not replica.num_open:
                 self._changed.notify_all()

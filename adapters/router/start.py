@@ -22,13 +22,14 @@ def check_policy(policy: object) -> None:
 def over(
     names: Sequence[str], start: Callable[[int], Backend], policy: str, **settings: Any
 ) -> Router:
-    """A router over what `start` gives for each of these places, all started at once. Closes them
-    and raises what one of them raised, if any did. settings: of `Router`."""
+    """A router over what `start` gives for each of these places: the first one, which may have to
+    compile or to download, then all others at once. Closes them and raises what one of them raised,
+    if any did. settings: of `Router`."""
     check_policy(policy)
-    backends: list[Backend] = []
+    backends = [start(0)]
     errors: list[BaseException] = []
     with ThreadPoolExecutor(len(names), "forkroot-start") as pool:
-        for future in [pool.submit(start, index) for index in range(len(names))]:
+        for future in [pool.submit(start, index) for index in range(1, len(names))]:
             try:
                 backends.append(future.result())
             except BaseException as error:

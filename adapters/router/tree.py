@@ -104,8 +104,8 @@ class MetaTree:
         if self.num_bytes > self.max_bytes:
             self._shrink()
 
-    def drop(self, namespace: str, key: bytes, kept: int, holder: int) -> None:
-        """The replica with this bit holds no more than the first `kept` bytes of a key."""
+    def drop(self, namespace: str, key: bytes, remaining: int, holder: int) -> None:
+        """The replica with this bit holds no more than the first `remaining` bytes of a key."""
         node = self._roots.get(namespace)
         offset, size = 0, len(key)
         path: list[MetaNode] = []
@@ -114,10 +114,10 @@ class MetaTree:
             if child is None:
                 break
             shared = common_len(key, offset, child.key)
-            if offset < kept < offset + shared and child.holders & holder:
-                child = self._split(child, kept - offset)
-                shared = kept - offset
-            if offset >= kept:
+            if offset < remaining < offset + shared and child.holders & holder:
+                child = self._split(child, remaining - offset)
+                shared = remaining - offset
+            if offset >= remaining:
                 path.append(child)
             if shared < len(child.key):
                 break
@@ -200,7 +200,7 @@ class MetaTree:
 
     def _add_leaf(self, parent: MetaNode, key: bytes, holders: int) -> MetaNode:
         leaf = MetaNode(key, parent, holders)
-        self._place(parent, leaf)
+        self._attach(parent, leaf)
         self._link(leaf, self._ends)
         self.num_nodes += 1
         self.num_bytes += _size(leaf)
@@ -215,15 +215,15 @@ class MetaTree:
         upper = MetaNode(lower.key[:offset], above, lower.holders)
         lower.key = lower.key[offset:]
         lower.parent = upper
-        self._place(above, upper)
-        self._place(upper, lower)
+        self._attach(above, upper)
+        self._attach(upper, lower)
         assert lower.newer is not None
         self._link(upper, lower.newer)
         self.num_nodes += 1
         self.num_bytes += NODE_BYTES
         return upper
 
-    def _place(self, above: MetaNode, node: MetaNode) -> None:
+    def _attach(self, above: MetaNode, node: MetaNode) -> None:
         if above.children is None:
             above.children = {}
         above.children[node.key[:DIGEST]] = node

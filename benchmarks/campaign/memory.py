@@ -1,7 +1,7 @@
 """What the processes of a server hold in memory over time, and how fast it grows.
 
-Pages that only its processes have are counted once, by shares (as PSS does); pages of files that
-other programs map, too, count in full for each process, so that nobody else changes the figures.
+Pages that belong to no file are counted, by shares (as PSS does) where several processes have them.
+Pages of files are not: the system takes them away and reads them again as it likes.
 Compile workers come and go: each kind of process counts as its largest one, times as many as there
 were at most.
 """
@@ -80,14 +80,14 @@ def sample(pid: int) -> Sample:
 
 
 def own_bytes(pid: int) -> int | None:
-    """Memory of a process: its share of anonymous pages, and all mapped pages of files. None for
+    """Memory of a process: its share of pages that belong to no file, swapped ones too. None for
     one that is gone."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     except OSError:
         return None
     kb = {name: int(rest.split()[0]) for name, _, rest in (it.partition(":") for it in lines)}
-    return 1024 * (kb["Pss_Anon"] + kb["Rss"] - kb["Anonymous"])
+    return 1024 * (kb["Pss_Anon"] + kb["Pss_Shmem"] + kb["SwapPss"])
 
 
 def growth(samples: list[Sample]) -> Growth:

@@ -22,7 +22,7 @@ from statistics import mean
 from typing import Any
 
 from forkroot import connect
-from forkroot.adapters.native import Asked
+from forkroot.adapters.native import ModelReorderer
 from forkroot.adapters.native.compiler.sharing.moves import Move
 from forkroot.adapters.native.movement.checks import Checks
 from forkroot.adapters.native.movement.parts import Part, Stretch
@@ -149,7 +149,9 @@ def main() -> None:
     options.add_argument("--table", action="store_true", help="print the table too")
     chosen = options.parse_args()
     words = {"tiny": embedded(), "tekken": tekken()}
-    reorderer: Reorderer = Rules() if chosen.model is None else Asked(connect(chosen.model))
+    reorderer: Reorderer = (
+        Rules() if chosen.model is None else ModelReorderer(connect(chosen.model))
+    )
     shipped, held_out = load("shipped"), load("held_out")
     lines = [line(template, reorderer, words) for template in shipped]
     others = [line(template, reorderer, words) for template in held_out]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
 
 from forkroot.adapters.native.movement.cuts import cut
-from forkroot.adapters.native.movement.parts import Hole, Part, Piece, Stretch, shown
+from forkroot.adapters.native.movement.parts import Part, Piece, Placeholder, Stretch, shown
 
 from .templates.template import Message, Template, names_of
 
@@ -141,7 +141,7 @@ def stretches(template: Template) -> Iterator[tuple[Message, Stretch]]:
 
 
 def pieces_of(text: str) -> tuple[Piece, ...]:
-    """Texts and holes of a text with {names}."""
+    """Texts and placeholders of a text with {names}."""
     found: list[Piece] = []
     for literal, name, _, _ in string.Formatter().parse(text):
         if literal and found and isinstance(found[-1], str):
@@ -149,7 +149,7 @@ def pieces_of(text: str) -> tuple[Piece, ...]:
         elif literal:
             found.append(literal)
         if name:
-            found.append(Hole(name, len(found)))
+            found.append(Placeholder(name, len(found)))
     return tuple(found)
 
 
@@ -165,8 +165,10 @@ def _with_other_parts(name: str, stretch: Stretch, source: random.Random) -> Ite
         for kind, altered in _altered(part, source):
             order = tuple(altered if other is part else other for other in parts)
             yield Proposal(name, kind, stretch, order)
-    holes = [piece for part in parts for piece in part.pieces if isinstance(piece, Hole)]
-    for one, two in pairwise(holes):
+    placeholders = [
+        piece for part in parts for piece in part.pieces if isinstance(piece, Placeholder)
+    ]
+    for one, two in pairwise(placeholders):
         swapped = {one: two, two: one}
         order = tuple(
             replace(part, pieces=tuple(swapped.get(it, it) for it in part.pieces))  # type: ignore[call-overload]
@@ -184,7 +186,9 @@ def _altered(part: Part, source: random.Random) -> Iterator[tuple[str, Part]]:
         if pieces != part.pieces:
             yield "altered", replace(part, pieces=pieces)
     if not part.is_constant:
-        renamed = [Hole("other", 99) if isinstance(it, Hole) else it for it in part.pieces]
+        renamed = [
+            Placeholder("other", 99) if isinstance(it, Placeholder) else it for it in part.pieces
+        ]
         yield "argument renamed", replace(part, pieces=tuple(renamed))
         kept = tuple(it for it in part.pieces if isinstance(it, str))
         yield "argument lost", replace(part, pieces=kept)

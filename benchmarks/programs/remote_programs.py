@@ -25,7 +25,7 @@ import forkroot
 from forkroot import function, gen
 from forkroot.benchmarks.common.report import parser, report
 
-NUM_PROGRAMS, NUM_BRANCHES, ROUNDS = 64, 6, 7
+NUM_PROGRAMS, NUM_BRANCHES, ROUNDS = 64, 6, 5
 ASPECTS = ("style", "facts", "form", "tone", "length", "sense")
 ROOT = (
     "You read a short passage and judge it. Say little. A good passage is clear, true, and no"

@@ -30,7 +30,7 @@ from forkroot.core.common.digests import digests
 _PROMPT = 1500  # tokens
 
 
-def resident() -> int:
+def memory_bytes() -> int:
     """Bytes of this process in memory."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
@@ -76,7 +76,7 @@ def measure(num_replicas: int, num_nodes: int, policy_name: str, seed: int) -> d
     policy, prompts = policy_of(policy_name, replicas), Prompts(20_000, seed)
     everyone, at_work = replicas.loads.everyone, deque[int]()
     gc.collect()
-    before = resident()
+    before = memory_bytes()
 
     def send(key: bytes, seconds: list[float]) -> int:
         request = Request("", key)
@@ -91,15 +91,18 @@ def measure(num_replicas: int, num_nodes: int, policy_name: str, seed: int) -> d
     while replicas.tree.num_nodes < num_nodes and policy.uses_tree:
         send(prompts.next(), growing)
     gc.collect()
-    num, grown = replicas.tree.num_nodes, resident() - before
+    num, grown = replicas.tree.num_nodes, memory_bytes() - before
     deciding, reading, digesting = list[float](), list[float](), list[float]()
     for _ in range(20_000):
         key = prompts.next()
         bit = send(key, deciding)
-        kept = len(key) // 16 * 8
+        remaining = len(key) // 16 * 8
         if policy.uses_tree:
             timed(
-                lambda key=key, kept=kept, bit=bit: replicas.tree.drop("", key, kept, bit), reading
+                lambda key=key, remaining=remaining, bit=bit: replicas.tree.drop(
+                    "", key, remaining, bit
+                ),
+                reading,
             )
     ids = [random.randrange(32_000) for _ in range(_PROMPT)]
     for _ in range(2000):

@@ -14,6 +14,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import forkroot
@@ -115,7 +116,13 @@ def run(num_replicas: int, num_kills: int, num_streams: int, length: int, seed: 
     chance = random.Random(seed)
     roots = [" ".join(chance.choices(_WORDS, k=60)) for _ in range(8)]
     prompts = [f"{root} {chance.choice(_WORDS)} {n}" for n in range(5) for root in roots]
-    settings = {"num_slots": 20_000, "dtype": "float32", "deterministic": True, "max_running": 16}
+    settings: dict[str, Any] = {
+        "num_slots": 20_000,
+        "dtype": "float32",
+        "deterministic": True,
+        "max_running": 16,
+    }
+    settings |= {"hang_timeout": None}  # a busy machine
     backend: Any = forkroot.connect("tiny", replicas=num_replicas, restart=True, **settings)
     with backend:
         streams = Streams(backend, prompts, length)
@@ -127,7 +134,8 @@ def run(num_replicas: int, num_kills: int, num_streams: int, length: int, seed: 
             time.sleep(chance.uniform(0.1, 0.6))
             views = backend.replicas
             name = views[number % len(views)].name
-            os.kill(backend.fleet.named(name).backend.engine_pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has died by itself: that counts as well
+                os.kill(backend.fleet.named(name).backend.engine_pid, signal.SIGKILL)
             print(number, name, dict(streams.outcomes), flush=True)
         wait_until_ready(backend, num_replicas)
         seconds = time.monotonic() - start

@@ -28,7 +28,7 @@ from forkroot.adapters.router.policies import Placement, Replicas, Request, poli
 from forkroot.adapters.router.router import Router
 from forkroot.benchmarks.common.programs import Body, Driver, ProgramContext
 from forkroot.benchmarks.common.report import parser, report
-from forkroot.benchmarks.router.rivals import SglangPolicy
+from forkroot.benchmarks.router.sglang_policy import SglangPolicy
 from forkroot.benchmarks.router.tenants import SHAPES, Tenancy, programs_of
 from forkroot.benchmarks.router.virtual_replica import (
     Clock,

@@ -54,7 +54,10 @@ def programs_of(
     words = list(range(FIRST_TOKEN, VOCABULARY))  # their objects are shared by all texts
     bodies: list[Body] = []
     for rank, weight in enumerate(weights):
-        share = tenancy.share * weight / mean
+        size = weight / mean
+        if tenancy.make is workloads.mmlu:  # its subjects and their questions both grow
+            size = size**0.5
+        share = tenancy.share * size
         make = Words(words, share, seed * 1_000_003 + rank, 1.0)
         bodies += tenancy.make(make).bodies
     random.Random(seed).shuffle(bodies)

@@ -12,12 +12,12 @@ NUM_PREFIXES = 1000  # of a report of what is cached
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """Of the prefix with these digests only the first `kept` bytes of them are still cached.
+    """Of the prefix with these digests only the first `remaining` bytes of them are still cached.
     tokens: how many were forgotten."""
 
     namespace: str
     digests: bytes
-    kept: int
+    remaining: int
     tokens: int
 
 

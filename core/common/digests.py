@@ -32,4 +32,5 @@ def digests(key: bytes | memoryview) -> bytes:
     words = words ^ (words >> _SHIFT)
     found = (words * _MULTIPLIERS).sum(1, dtype=np.uint64)
     found = (found ^ (found >> _SHIFT)) * _MIX
-    return (found ^ (found >> _SHIFT)).astype("<u8").tobytes()
+    mixed: npt.NDArray[np.uint64] = (found ^ (found >> _SHIFT)).astype("<u8")
+    return mixed.tobytes()

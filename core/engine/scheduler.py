@@ -42,16 +42,13 @@ class Scheduler:
         chunk_tokens: int,
         features: Features[Sequence] | None = None,
     ) -> None:
-        self._cache = cache
-        self._roots = roots
-        self._queue = queue
+        self._cache, self._roots, self._queue = cache, roots, queue
         self._chunk_tokens = chunk_tokens
         self._new_token_ratio = NewTokenRatio()
         self._rows = list(range(max_running - 1, -1, -1))
         self._prefilling = Prefilling(queue.hold_min)
         self._blocked: dict[str, int] = {}
-        self._is_changed = True
-        self._num_roots = 0
+        self._is_changed, self._num_roots = True, 0
         self._changed: list[tuple[int, int, int]] = []
         self.features: Features[Sequence] = features or Features()
         self.shares = StepShares(queue.tenants, chunk_tokens)
@@ -96,7 +93,7 @@ class Scheduler:
         self._admit()
         if self._find_victim() is not None:
             return []
-        self._plan_features()
+        self.shares.plan_features(self.features, self.running, self._chunk_tokens)
         decodes = self._allocate_decodes(self._ready_ahead())
         self._new_token_ratio.decay()
         return [] if decodes is None else decodes + self._allocate_prefills(self._chunk_tokens)
@@ -245,8 +242,7 @@ class Scheduler:
         return self._cache.num_available - reserved
 
     def _acquire(self, sequence: Sequence) -> Lease:
-        call = sequence.job.call
-        namespace = call.namespace
+        call, namespace = sequence.job.call, sequence.job.call.namespace
         if sequence.needs_scores or sequence.num_cached_scores:
             found = self._cache.read_logprobs(namespace, *sequence.scores_wanted)
             sequence.add_cached_scores(found)
@@ -315,23 +311,10 @@ class Scheduler:
 
     def _allocate(self) -> list[Part]:
         """One token for each sequence that generates, retracting until these fit, and chunks."""
-        self._plan_features()
+        self.shares.plan_features(self.features, self.running, self._chunk_tokens)
         while (decodes := self._allocate_decodes(self._ready())) is None:
             self._free_memory()
         return decodes + self._allocate_prefills(self._chunk_tokens)
-
-    def _plan_features(self) -> None:
-        """Choose what the tower computes, within the shares of tenants."""
-
-        self.features.plan(
-            self._chunk_tokens,
-            lambda owner, unit: self.shares.tower_budget(owner, unit, self._computing),
-        )
-
-    def _computing(self) -> set[str]:
-        """The tenants with tokens to compute, for which no feature is missing."""
-        can_run = (s for s in self.running if s.num_pending and self.features.has_next(s))
-        return {s.job.call.owner for s in can_run}
 
     def _ready(self) -> list[Sequence]:
         return [s for s in self.running if s.num_unallocated == 1 and self.features.has_next(s)]

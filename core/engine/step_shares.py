@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 from ..common.fair_share import FairShare
 from .batch import Part
+from .pictures.features import Features
+from .pictures.tower_shares import TowerShares
 from .sequence import Sequence
 from .step_costs import StepCosts, Work
 from .tenants import Tenants
-from .tower_shares import TowerShares
 
 SECONDS_REMEMBERED = 1.0
 AGAIN = 0.5  # of a tenant's own step, by which others may lengthen it
@@ -107,6 +108,19 @@ class StepShares:
                 if name in left:
                     left[name] -= 1
         return [sequence for sequence in ready if sequence in chosen]
+
+    def plan_features(
+        self, features: Features[Sequence], running: list[Sequence], num_tokens: int
+    ) -> None:
+        """Choose what the tower computes for the next tokens of running sequences, within the
+        shares of tenants."""
+
+        def computing() -> set[str]:
+            """The tenants with tokens to compute, for which no feature is missing."""
+            can_run = (s for s in running if s.num_pending and features.has_next(s))
+            return {s.job.call.owner for s in can_run}
+
+        features.plan(num_tokens, lambda name, unit: self.tower_budget(name, unit, computing))
 
     def tower_budget(self, name: str, unit: int, others: Callable[[], Set[str]]) -> int | None:
         """Tokens that the tower computes for a tenant in this step at most; None: no limit. unit:

@@ -141,9 +141,10 @@ class RestartingBackend(ProcessLocal):
         return self._engine.tokenizer
 
     @property
-    def engine_pid(self) -> int:
-        """The process id of the engine that lives now."""
-        return self._engine.pid
+    def engine_pid(self) -> int | None:
+        """The process id of the engine that lives now, if it is a process of this machine."""
+        pid: int | None = getattr(self._engine, "pid", None)
+        return pid
 
     def submit(self, call: Call) -> Reply:
         """As `Backend.submit`; the call ends in BackendClosed where no engine lives now."""

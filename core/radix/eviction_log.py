@@ -19,7 +19,7 @@ REPORTED = 1024  # evictions of one report
 
 
 class EvictionLog:
-    """The newest evictions of one cache. capacity: how many are kept."""
+    """The newest evictions of one cache. capacity: how many are remaining."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self.life = uuid.uuid4().hex
@@ -28,13 +28,13 @@ class EvictionLog:
         self._entries: deque[Eviction] = deque(maxlen=capacity)
         self.end = 0
 
-    def add(self, namespace: str, key: bytes, kept: int, num_tokens: int) -> None:
-        """Of this key only the first `kept` bytes are still cached."""
-        found, kept = digests(key), kept // CHUNK * DIGEST
-        if len(found) <= kept:
+    def add(self, namespace: str, key: bytes, remaining: int, num_tokens: int) -> None:
+        """Of this key only the first `remaining` bytes are still cached."""
+        found, remaining = digests(key), remaining // CHUNK * DIGEST
+        if len(found) <= remaining:
             return  # less than a chunk: it is known as it was
         with self._lock:
-            self._entries.append(Eviction(namespace, found, kept, num_tokens))
+            self._entries.append(Eviction(namespace, found, remaining, num_tokens))
             self.end += 1
 
     def since(self, end: int) -> EvictionReport:

@@ -75,7 +75,7 @@ class RunBody(Body):
     passes: list[str] | None = None
 
 
-class KeptReply(BaseModel):
+class ProgramReply(BaseModel):
     """A program that is kept."""
 
     id: str
@@ -104,7 +104,7 @@ def routes(runtime: Runtime, registry: RequestRegistry) -> APIRouter:
     path = {"parameters": [_DIGEST_PARAMETER]}
     found = {"parameters": [_DIGEST_PARAMETER, _NAMESPACE_PARAMETER]}
 
-    @router.put(PROGRAMS_PATH + "/{digest}", response_model=KeptReply, openapi_extra=found)
+    @router.put(PROGRAMS_PATH + "/{digest}", response_model=ProgramReply, openapi_extra=found)
     async def keep(body: dict[str, Any], request: Request) -> Response:
         content = await request.body()
         key = _key(request, _namespace(request))
@@ -115,7 +115,9 @@ def routes(runtime: Runtime, registry: RequestRegistry) -> APIRouter:
             return refusal(error)
         graph = program.graph
         names = [it.name for it in graph.parameters if not it.is_fixed]
-        reply = KeptReply(id=key.digest, name=graph.name, nodes=len(graph.nodes), parameters=names)
+        reply = ProgramReply(
+            id=key.digest, name=graph.name, nodes=len(graph.nodes), parameters=names
+        )
         return JSONResponse(reply.model_dump())
 
     @router.post(PROGRAMS_PATH + "/{digest}/run", openapi_extra=path)

@@ -25,7 +25,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept(Generic[T]):
+class _Entry(Generic[T]):
     program: T
     size: int
 
@@ -41,7 +41,7 @@ class ProgramStore(Generic[T]):
         self._most = most
         self._most_bytes = most_bytes
         self._most_tenants = most_tenants
-        self._of: OrderedDict[str, OrderedDict[Key, _Kept[T]]] = OrderedDict()
+        self._of: OrderedDict[str, OrderedDict[Key, _Entry[T]]] = OrderedDict()
 
     def get(self, key: Key) -> T | None:
         """The program, which is now the last used; None: it is not kept."""
@@ -60,7 +60,7 @@ class ProgramStore(Generic[T]):
             shown, allowed = Shown(f"{size} bytes"), f"at most {self._most_bytes} bytes"
             raise CallTooLarge("program", shown, f"{allowed} (of this server)")
         programs = self._of.setdefault(key.tenant, OrderedDict())
-        programs[key] = _Kept(program, size)
+        programs[key] = _Entry(program, size)
         programs.move_to_end(key)
         self._of.move_to_end(key.tenant)
         while len(programs) > self._most or self.num_bytes(key.tenant) > self._most_bytes:
@@ -70,7 +70,7 @@ class ProgramStore(Generic[T]):
 
     def remove(self, key: Key) -> bool:
         """Forget a program; whether it was kept."""
-        programs = self._of.get(key.tenant, OrderedDict[Key, _Kept[T]]())
+        programs = self._of.get(key.tenant, OrderedDict[Key, _Entry[T]]())
         return programs.pop(key, None) is not None
 
     def num_bytes(self, tenant: str) -> int:

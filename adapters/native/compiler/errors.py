@@ -19,14 +19,14 @@ class NotTraceable(ProgramError):
     operation: what it does. file, line: where. instead: what to write.
     """
 
-    def __init__(self, operation: str, instead: str, place: Place) -> None:
+    def __init__(self, operation: str, instead: str, location: Location) -> None:
         self.operation, self.instead = operation, instead
-        self.file, self.line = place.file, place.line
-        super().__init__(f"{place.file}:{place.line}: {operation}; {instead}")
+        self.file, self.line = location.file, location.line
+        super().__init__(f"{location.file}:{location.line}: {operation}; {instead}")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """A line of a program. primitive: the word of the language that it calls there, if any."""
 
     file: str
@@ -34,7 +34,7 @@ class Place:
     primitive: str | None = None
 
 
-def place_of_caller() -> Place:
+def caller_location() -> Location:
     """The line of the user's program that runs now in this thread."""
     frame: FrameType | None = sys._getframe(1)
     primitive, last = None, None
@@ -47,23 +47,23 @@ def place_of_caller() -> Place:
             primitive = frame.f_code.co_name
         frame = frame.f_back
     if last is None:
-        return Place("<unknown>", 0, primitive)
-    return Place(last.f_code.co_filename, last.f_lineno, primitive)
+        return Location("<unknown>", 0, primitive)
+    return Location(last.f_code.co_filename, last.f_lineno, primitive)
 
 
-def place_of_error(error: BaseException) -> Place:
+def error_location(error: BaseException) -> Location:
     """The innermost line of the user's program in an error's traceback."""
-    found, trace = Place("<unknown>", 0), error.__traceback__
+    found, trace = Location("<unknown>", 0), error.__traceback__
     while trace is not None:
         module = str(trace.tb_frame.f_globals.get("__name__", ""))
         if not _is_own(module):
-            found = _place(trace)
+            found = _location(trace)
         trace = trace.tb_next
     return found
 
 
-def _place(trace: TracebackType) -> Place:
-    return Place(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+def _location(trace: TracebackType) -> Location:
+    return Location(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
 
 
 def _is_own(module: str) -> bool:

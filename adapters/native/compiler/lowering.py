@@ -134,14 +134,14 @@ def _op(nodes: Sequence[Node], run: range, urgencies: Mapping[int, int], reads: 
     return Append(node.stream, position, expression, is_read, is_stale)
 
 
-def expression_of(node: Node, urgency: int = 0) -> language.Expression:
+def expression_of(node: Node, extra_priority: int = 0) -> language.Expression:
     """The expression of the language that a node stands for, where it is one."""
     match node:
         case graph.Gen(_, name, sampling, constraint, backend, is_streamed, resample, scored_from):
             settings = constraint, backend, is_streamed, resample, scored_from
-            return language.Gen(name, sampling, *settings, urgency=urgency)
+            return language.Gen(name, sampling, *settings, extra_priority=extra_priority)
         case graph.Select(_, name, options, method, backend):
-            return language.Select(name, options, method, backend, urgency)
+            return language.Select(name, options, method, backend, extra_priority)
         case graph.Media(_, bytes() as data, _, int(num_frames)):
             return language.Media(Video(data, num_frames))
         case graph.Media(_, bytes() as data):

@@ -11,7 +11,7 @@ from ..interpreter.variables import UnsetVariable
 from ..language import expressions as language
 from ..language.choices import METHODS
 from ..language.unknown import Form, Unknown, UnknownMedia
-from .errors import NotTraceable, Place, place_of_caller
+from .errors import Location, NotTraceable, caller_location
 from .graph import nodes as graph
 from .graph.nodes import Node, Read
 from .graph.streams import Streams
@@ -49,7 +49,7 @@ class Recorder:
         self._markers = markers
         self._script = script
         self._num_streams = 1
-        self._place: Place | None = None
+        self._location: Location | None = None
 
     @property
     def main(self) -> Recorded:
@@ -140,9 +140,9 @@ class Recorder:
             return [Unknown(self, Set(read)) for read in reads]
         return Unknown(self, Set(Read(name, stream, source)))
 
-    def returned(self, value: Any, place: Place) -> Value:
-        """What the program returned, as data. place: where the program is."""
-        self._place = place
+    def returned(self, value: Any, location: Location) -> Value:
+        """What the program returned, as data. location: where the program is."""
+        self._location = location
         return self._returned(value)
 
     def _returned(self, value: Any) -> Value:
@@ -169,9 +169,9 @@ class Recorder:
         allowed = "return texts, numbers, lists, tuples, dicts, variables or the state"
         self.refuse(f"returns a {type(value).__name__}", allowed)
 
-    def refuse(self, operation: str, instead: str, place: Place | None = None) -> NoReturn:
+    def refuse(self, operation: str, instead: str, location: Location | None = None) -> NoReturn:
         """Raise NotTraceable, and keep it, for a program that catches it."""
-        error = NotTraceable(operation, instead, place or self._place or place_of_caller())
+        error = NotTraceable(operation, instead, location or self._location or caller_location())
         self.refused = self.refused or error
         raise error
 
@@ -204,11 +204,11 @@ class Recorder:
         name = reference.name if is_argument else reference.read.name
         what = f"{'argument' if is_argument else 'variable'} {name!r}"
         instead = _INSTEAD[type(reference)].format(name=name)
-        place = place_of_caller()
-        if place.primitive is not None:
-            operation = f"{place.primitive}(...) has a setting that depends on {what}"
-            self.refuse(operation, "write the setting itself, or fix the argument", place)
-        self.refuse(f"{operation} of {what}, which is not known before the run", instead, place)
+        location = caller_location()
+        if location.primitive is not None:
+            operation = f"{location.primitive}(...) has a setting that depends on {what}"
+            self.refuse(operation, "write the setting itself, or fix the argument", location)
+        self.refuse(f"{operation} of {what}, which is not known before the run", instead, location)
 
     def _texts(self, stream: int, text: str) -> None:
         continues = False

@@ -41,7 +41,7 @@ class Context:
         spend: Callable[[int], object] = free,
     ) -> None:
         self.settings = settings
-        self.spend = spend if outer is None else outer.spend
+        self.spend: Callable[[int], object] = spend if outer is None else outer.spend
         self._worker = worker
         self._outer = outer
         self._streams: list[Stream] = []
@@ -69,18 +69,18 @@ class Context:
         prompt: Prompt,
         sampling: Sampling,
         hint: ForkHint | None = None,
-        urgency: int = 0,
+        extra_priority: int = 0,
         **fields: Any,
     ) -> Call:
-        """A call under the settings of this run. urgency: added to their priority. fields: further
-        ones, as in `Call`."""
+        """A call under the settings of this run. extra_priority: added to their priority. fields:
+        further ones, as in `Call`."""
         settings = self.settings
         return Call(
             prompt,
             sampling,
             hint=hint if settings.hints else None,
             namespace=settings.namespace,
-            priority=_added(settings.priority, urgency),
+            priority=_added(settings.priority, extra_priority),
             deadline=settings.deadline,
             **fields,
         )
@@ -130,8 +130,8 @@ class Context:
             self._worker.submit(action)
 
 
-def _added(priority: int, urgency: int) -> int:
-    return max(-_MOST, min(_MOST, priority + urgency)) if urgency else priority
+def _added(priority: int, extra_priority: int) -> int:
+    return max(-_MOST, min(_MOST, priority + extra_priority)) if extra_priority else priority
 
 
 def new_root(num: int) -> ForkHint:

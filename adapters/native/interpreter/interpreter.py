@@ -213,7 +213,7 @@ class Interpreter:
             hint=self._take_hint(),
             stream=(settings.stream or node.stream) and not is_changed,
             scored_from=scored_from,
-            urgency=node.urgency,
+            extra_priority=node.extra_priority,
         )
 
         def settle(completions: Sequence[Completion]) -> None:
@@ -313,7 +313,7 @@ class Interpreter:
         method = find_method(node.method)
         backend = self.context.settings.find(node.backend)
         prompt, hint = self.prompt(backend), self._take_hint()
-        fields: dict[str, Any] = {"options": node.options, "urgency": node.urgency}
+        fields: dict[str, Any] = {"options": node.options, "extra_priority": node.extra_priority}
         calls = [self.context.call(prompt, Sampling(), hint, scoring=method.scoring, **fields)]
         if method.needs_unconditional:
             calls.append(self.context.call((), Sampling(), **fields))
@@ -336,7 +336,7 @@ class Interpreter:
     ) -> bool:
         """Let a backend that scores nothing write one of the options."""
         sampling, constraint = unscored(node.method, node.options), Choices(node.options)
-        call = self.context.call(prompt, sampling, hint, node.urgency, constraint=constraint)
+        call = self.context.call(prompt, sampling, hint, node.extra_priority, constraint=constraint)
 
         def settle(completions: Sequence[Completion]) -> None:
             text = completions[0].text

@@ -28,7 +28,7 @@ class Items:
         self, path: str | os.PathLike[str], check: Callable[[Mapping[str, Any]], object]
     ) -> None:
         self._path = Path(path)
-        self._places = array("Q")
+        self._offsets = array("Q")
         digest = hashlib.sha256()
         try:
             self._file = self._path.open("rb")
@@ -39,7 +39,7 @@ class Items:
             for number, line in enumerate(self._file, 1):
                 if line.strip():
                     self._check(line, number, check)
-                    self._places.append(place)
+                    self._offsets.append(place)
                     digest.update(line.strip() + b"\n")
                 place += len(line)
         except BaseException:
@@ -48,11 +48,11 @@ class Items:
         self.digest = digest.hexdigest()[:32]
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._offsets)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """The arguments of an item. Raises InvalidCall where the file was changed meanwhile."""
-        content = os.pread(self._file.fileno(), self._len(index), self._places[index])
+        content = os.pread(self._file.fileno(), self._len(index), self._offsets[index])
         try:
             found: dict[str, Any] = json.loads(content)
         except ValueError as error:
@@ -65,9 +65,9 @@ class Items:
         self._file.close()
 
     def _len(self, index: int) -> int:
-        is_last = index + 1 == len(self._places)
-        end = os.fstat(self._file.fileno()).st_size if is_last else self._places[index + 1]
-        return end - self._places[index]
+        is_last = index + 1 == len(self._offsets)
+        end = os.fstat(self._file.fileno()).st_size if is_last else self._offsets[index + 1]
+        return end - self._offsets[index]
 
     def _check(
         self, line: bytes, number: int, check: Callable[[Mapping[str, Any]], object]

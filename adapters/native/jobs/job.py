@@ -126,7 +126,7 @@ class Job:
 
     def _run_item(self, index: int) -> None:
         for num_retries in range(self._options.max_retries + 1):
-            run = self._begun(index)
+            run = self._started(index)
             try:
                 run.execute()
             finally:
@@ -143,7 +143,7 @@ class Job:
             raise error
         self._keep(index, run, error, num_retries)
 
-    def _begun(self, index: int) -> AnyRun:
+    def _started(self, index: int) -> AnyRun:
         run = self._begin(self._items[index])
         with self._lock:
             self._runs.add(run)

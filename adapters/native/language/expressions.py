@@ -78,7 +78,7 @@ class Gen(Expression):
     resample: the answers are resampled by their log-masses.
     scored_from: as in `Call`; None: that of the run.
     split: how the answer is divided, if it is.
-    urgency: added to the priority that the run gives its calls.
+    extra_priority: added to the priority that the run gives its calls.
     """
 
     name: str | None = None
@@ -89,19 +89,19 @@ class Gen(Expression):
     resample: bool = False
     scored_from: int | None = None
     split: Split | None = None
-    urgency: int = 0
+    extra_priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Select(Expression):
-    """The likeliest of `options`, kept as variable `name` and appended to the prompt. urgency: as
-    in `Gen`."""
+    """The likeliest of `options`, kept as variable `name` and appended to the prompt.
+    extra_priority: as in `Gen`."""
 
     name: str | None
     options: tuple[str, ...]
     method: str | Method
     backend: Backend | str | None = None
-    urgency: int = 0
+    extra_priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,15 @@ import re
 from collections.abc import Iterator, Sequence
 
 from .english import word_set
-from .parts import HOLE, Hole, Part, Piece, Stretch
+from .parts import PLACEHOLDER, Part, Piece, Placeholder, Stretch
 
 _DELIMITER = re.compile(r'^[ \t]*(`{3,}|~{3,}|"{3}|\'{3}|([-=*#_+~])\2{2,})([^\n]*)$', re.MULTILINE)
 _TAG = re.compile(r"<([A-Za-z][\w-]*)>")
 _PAIRS = {"(": ")", "[": "]", "{": "}", "“": "”", "«": "»"}
 _SENTENCE = re.compile(
-    r"(?<=[.!?])(?<!\.\.)(?P<close>[\"”’»)\]*`]*)[ \t]+(?=[\"“«(\[*`]*(?:[A-Z]|" + HOLE + r"))"
+    r"(?<=[.!?])(?<!\.\.)(?P<close>[\"”’»)\]*`]*)[ \t]+(?=[\"“«(\[*`]*(?:[A-Z]|"
+    + PLACEHOLDER
+    + r"))"
 )
 _LINE = re.compile(r"\s*\n\s*")
 _ABBREVIATIONS = word_set(
@@ -26,15 +28,15 @@ _ABBREVIATIONS = word_set(
 
 
 def cut(pieces: Sequence[Piece], is_answered: bool = False) -> Stretch:
-    """The parts of a text with holes. A text that holds the mark of a hole is one part."""
-    text = "".join(piece if isinstance(piece, str) else HOLE for piece in pieces)
-    holes = [piece for piece in pieces if isinstance(piece, Hole)]
-    if text.count(HOLE) != len(holes):
+    """The parts of a text with placeholders. A text that holds the mark of a hole is one part."""
+    text = "".join(piece if isinstance(piece, str) else PLACEHOLDER for piece in pieces)
+    placeholders = [piece for piece in pieces if isinstance(piece, Placeholder)]
+    if text.count(PLACEHOLDER) != len(placeholders):
         return Stretch((Part(0, tuple(pieces)),), is_answered=is_answered)
     inner = text.strip()
     start = len(text) - len(text.lstrip()) if inner else len(text)
     head, tail = text[:start], text[start + len(inner) :]
-    left, parts, gap = iter(holes), [], ""
+    left, parts, gap = iter(placeholders), list[Part](), ""
     for part, next_gap in _split(inner):
         parts.append(Part(len(parts), tuple(_filled(part, left)), gap))
         gap = next_gap
@@ -51,7 +53,7 @@ def open_spans(text: str) -> list[tuple[int, int]]:
 def _split(text: str) -> Iterator[tuple[str, str]]:
     """Parts, each with the blanks behind it."""
     spans, start = open_spans(text), 0
-    for first, last in sorted(_places(text)):
+    for first, last in sorted(_positions(text)):
         if first < start or any(low < last and first < high for low, high in spans):
             continue
         yield text[start:first], text[first:last]
@@ -60,7 +62,7 @@ def _split(text: str) -> Iterator[tuple[str, str]]:
         yield text[start:], ""
 
 
-def _places(text: str) -> Iterator[tuple[int, int]]:
+def _positions(text: str) -> Iterator[tuple[int, int]]:
     """The ranges of blanks at which a text could be cut."""
     for found in _LINE.finditer(text):
         yield found.span()
@@ -129,9 +131,9 @@ def _is_inside(place: int, spans: Sequence[tuple[int, int]]) -> bool:
     return any(low <= place < high for low, high in spans)
 
 
-def _filled(text: str, holes: Iterator[Hole]) -> Iterator[Piece]:
-    for index, part in enumerate(text.split(HOLE)):
+def _filled(text: str, placeholders: Iterator[Placeholder]) -> Iterator[Piece]:
+    for index, part in enumerate(text.split(PLACEHOLDER)):
         if index:
-            yield next(holes)
+            yield next(placeholders)
         if part:
             yield part

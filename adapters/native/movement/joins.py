@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from .parts import HOLE, Part
+from .parts import PLACEHOLDER, Part
 from .shapes import (
     heading_level,
     is_ended,
@@ -39,7 +39,7 @@ def joins(parts: Sequence[Part]) -> dict[int, str]:
 def _unfinished(parts: Sequence[Part]) -> Iterator[Join]:
     """Lines that go on with the line before."""
     for left, right in pairwise(parts):
-        is_open = not is_ended(left) and not left.text.endswith(HOLE)
+        is_open = not is_ended(left) and not left.text.endswith(PLACEHOLDER)
         is_line = label_of(left) or is_item(left) or heading_level(left) or right.starts_paragraph
         if right.text[0].islower() or (is_open and not is_line):
             yield right.place, f"{quoted(right)} goes on with {quoted(left)}"

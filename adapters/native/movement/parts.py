@@ -6,28 +6,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-HOLE = "\ufffc"  # stands for a hole wherever the text of a part is read
+PLACEHOLDER = "\ufffc"  # stands for a hole wherever the text of a part is read
 
 
 @dataclass(frozen=True, slots=True)
-class Hole:
+class Placeholder:
     """A place in a text that is filled when the program runs.
 
-    name: of the argument, variable or medium. node: which node of the stream it is.
-    uses: the variable that must be set before; None for an argument.
+    name: of the argument, variable or medium. node: which node of the graph it is.
     """
 
     name: str
     node: int
-    uses: str | None = None
 
 
-Piece: TypeAlias = str | Hole
+Piece: TypeAlias = str | Placeholder
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A sentence, line or block of a prompt, with its holes.
+    """A sentence, line or block of a prompt, with its placeholders.
 
     place: its position in the prompt as the program wrote it. gap: the blanks in front of it there.
     """
@@ -44,7 +42,7 @@ class Part:
     @property
     def text(self) -> str:
         """Its text, with a mark for each hole."""
-        return "".join(piece if isinstance(piece, str) else HOLE for piece in self.pieces)
+        return "".join(piece if isinstance(piece, str) else PLACEHOLDER for piece in self.pieces)
 
     @property
     def starts_line(self) -> bool:
@@ -75,7 +73,7 @@ class Stretch:
     is_referred: bool = False
 
     def pieces(self, order: Sequence[Part] | None = None) -> tuple[Piece, ...]:
-        """All text and holes, with the parts in this order; texts that meet are joined."""
+        """All text and placeholders, with the parts in this order; texts that meet are joined."""
         return tuple(_joined(self._laid_out(self.parts if order is None else order)))
 
     def prefix(self, order: Sequence[Part] | None = None) -> str:
@@ -103,7 +101,7 @@ class Stretch:
 
 
 def shown(pieces: Sequence[Piece]) -> str:
-    """For messages: text with the names of its holes in braces."""
+    """For messages: text with the names of its placeholders in braces."""
     return "".join(piece if isinstance(piece, str) else f"{{{piece.name}}}" for piece in pieces)
 
 

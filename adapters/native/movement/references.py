@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from .english import first_verb, word_set, words
-from .parts import HOLE
+from .parts import PLACEHOLDER
 
 
 class Direction(Enum):
@@ -218,7 +218,7 @@ def _is_local(word: str, before: str, after: str) -> bool:
 
 def _is_introduced(after: str) -> bool:
     """Whether what "this" means comes right behind a colon in the same part."""
-    return re.match(rf"(?:\s+\w+){{1,3}}\s*:\s*\W*{HOLE}", after) is not None
+    return re.match(rf"(?:\s+\w+){{1,3}}\s*:\s*\W*{PLACEHOLDER}", after) is not None
 
 
 def _is_pronoun_that(before: str, after: str) -> bool:

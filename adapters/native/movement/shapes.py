@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from .english import first_verb, word_set
-from .parts import HOLE, Part
+from .parts import PLACEHOLDER, Part
 
 _LABEL = re.compile(
     r"^[\W_]{0,4}?(?P<label>[A-Z][\w/'’&-]*(?: [\w/'’&()-]+){0,4})(?:\s*\([^)]*\))?\**\s*:"
@@ -98,7 +98,7 @@ def is_bare(part: Part) -> bool:
         return True
     if re.match(r"^[`~\"'<\-=*#_+\[({“]", text):
         return True
-    plain = re.sub(rf"[\W_{HOLE}]", "", text)
+    plain = re.sub(rf"[\W_{PLACEHOLDER}]", "", text)
     return (
         not plain or re.match(r"^(?:Here (?:is|are)|Below|The following|Given)\b", text) is not None
     )

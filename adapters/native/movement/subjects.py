@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 
 from .english import KNOWN, STEPS, first_verb, is_english, is_imperative, is_rule, words
-from .parts import HOLE, Part
-from .shapes import heading_level, is_bare, is_general, label_of
+from .parts import PLACEHOLDER, Part
+from .shapes import heading_level, is_bare, is_general, is_open_label, label_of
 
 _NAME = re.compile(r"\b[A-Z][\w-]*")
 _SCENE = re.compile(
@@ -28,7 +28,7 @@ def why_not_first(part: Part, before: Sequence[Part]) -> str | None:
     label = label_of(part)
     if label is not None and is_general(label):
         return None
-    if label is not None and part.text.rstrip("*_ ").endswith(":") is False:
+    if label is not None and not is_open_label(part):
         return f"the label {label!r} is of the case at hand"
     if heading_level(part) is not None:
         heading = " ".join(words(part.text))
@@ -47,7 +47,7 @@ def why_not_first(part: Part, before: Sequence[Part]) -> str | None:
 def opens_scene(part: Part) -> bool:
     """Whether what follows depends on a part with arguments: it names things, or greets."""
     colon = part.text.find(":")
-    is_labelled = 0 <= colon < part.text.find(HOLE)
+    is_labelled = 0 <= colon < part.text.find(PLACEHOLDER)
     return bool(_GREETING.match(part.text) or (_SCENE.search(part.text) and not is_labelled))
 
 

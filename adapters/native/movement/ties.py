@@ -52,7 +52,7 @@ class Ties:
         """Every tie."""
         return (
             *(Tie(kind, at - 1, at, why, True) for at, (kind, why) in self._joined.items()),
-            *self._kept_orders(),
+            *self._fixed_orders(),
             *self._behind_arguments(),
             *self._before_others(),
         )
@@ -65,7 +65,7 @@ class Ties:
                 if 0 < place < len(parts):
                     yield place, _refers(part, found)
 
-    def _kept_orders(self) -> Iterator[Tie]:
+    def _fixed_orders(self) -> Iterator[Tie]:
         last: dict[bool, Part] = {}
         for part in self._parts:
             is_free = self._is_free[part.place]

@@ -36,7 +36,7 @@ class Message:
 
     def is_legal(self, moved: str) -> bool:
         """Whether a text with {names} is one that the judgment by hand allows."""
-        places = _places(moved, self.texts)
+        places = _positions(moved, self.texts)
         if places is None:
             return False
         marks = self.marks
@@ -129,7 +129,7 @@ def _messages(parts: Sequence[Sequence[str]]) -> Iterator[Message]:
             role = text or None
 
 
-def _places(moved: str, texts: Sequence[str]) -> list[int] | None:
+def _positions(moved: str, texts: Sequence[str]) -> list[int] | None:
     """Where each text stands in the moved one; None if one is missing or something is left over."""
     left, found = _plain(moved), dict[int, int]()
     plain = [_plain(text) for text in texts]

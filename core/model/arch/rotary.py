@@ -67,12 +67,12 @@ class RotaryEmbedding:
     def of_parts(self, parts: Tensor) -> StepRotary:
         """Rotations at positions of three parts [3, tokens], as a table of the step's tokens."""
         own = parts.index_select(0, self._part_of_pair).T[:, None]  # [tokens, 1, dim / 2]
-        return StepRotary(self._turned(own.float() * self._frequencies))
+        return StepRotary(self._rotated(own.float() * self._frequencies))
 
     def _computed(self, positions: Tensor) -> Tensor:
-        return self._turned(positions.float()[:, None, None] * self._frequencies)
+        return self._rotated(positions.float()[:, None, None] * self._frequencies)
 
-    def _turned(self, angles: Tensor) -> Tensor:
+    def _rotated(self, angles: Tensor) -> Tensor:
         return torch.polar(self._attention_scaling.expand(angles.shape), angles)
 
     @staticmethod

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from forkroot.adapters.native import Asked, Graph, Rules, assistant, function, gen, select, user
+from forkroot.adapters.native import (
+    Graph,
+    ModelReorderer,
+    Rules,
+    assistant,
+    function,
+    gen,
+    select,
+    user,
+)
 from forkroot.adapters.native.compiler.graph.nodes import (
     Argument,
     ConstantText,
@@ -131,7 +140,7 @@ def test_a_proposal_of_a_backend_that_the_checks_refuse_changes_nothing() -> Non
     def summarise(s: Any, text: str) -> None:
         s += f"Text: {text}\n\nPlace: Paris.\n\nUse one word.\n" + gen("a")
 
-    moved = summarise.compile(move=Asked(ScriptedBackend("2 1 3")))
+    moved = summarise.compile(move=ModelReorderer(ScriptedBackend("2 1 3")))
     assert moved.graph == summarise.compile().graph
     assert moved.movement is not None
     assert "of the case at hand" in str(moved.movement.moves[0].refusal)

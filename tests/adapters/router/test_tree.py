@@ -40,13 +40,13 @@ class Model:
         for end in range(DIGEST, len(key) + 1, DIGEST):
             self.holders[space, key[:end]] |= bit
 
-    def drop(self, space: str, key: bytes, kept: int, bit: int) -> None:
-        for end in range(kept + DIGEST, len(key) + 1, DIGEST):
+    def drop(self, space: str, key: bytes, remaining: int, bit: int) -> None:
+        for end in range(remaining + DIGEST, len(key) + 1, DIGEST):
             self.holders[space, key[:end]] &= ~bit
         if self._drops_below:
             for known, prefix in list(self.holders):
-                first = key[: kept + DIGEST]
-                if known == space and len(key) > kept and prefix.startswith(first):
+                first = key[: remaining + DIGEST]
+                if known == space and len(key) > remaining and prefix.startswith(first):
                     self.holders[known, prefix] &= ~bit
 
     def forget(self, bit: int) -> None:
@@ -76,9 +76,9 @@ def test_the_tree_finds_what_a_model_of_all_prefixes_finds(
             for one in (tree, least, most):
                 one.add(*args)
         elif name == "drop":
-            where, prefix, bit, kept = args
+            where, prefix, bit, remaining = args
             for one in (tree, least, most):
-                one.drop(where, prefix, kept * DIGEST, bit)
+                one.drop(where, prefix, remaining * DIGEST, bit)
         elif name == "sweep":
             while not tree.sweep(*args):
                 tree.check()

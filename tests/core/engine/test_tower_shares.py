@@ -10,7 +10,7 @@ from forkroot.benchmarks.common.fake_media import FakeProcessor, picture
 from forkroot.benchmarks.common.fake_runner import FakeRunner, LateRunner
 from forkroot.core.api.batch import Batch, Outcome
 from forkroot.core.api.protocol import Call, Sampling, Text
-from forkroot.core.engine.tower_shares import TowerShares
+from forkroot.core.engine.pictures.tower_shares import TowerShares
 
 STEP, TOWER_TOKEN = 0.002, 0.0005
 SIZES = {"num_slots": 20_000, "context_len": 1000, "max_running": 64, "tower_tokens": 400}

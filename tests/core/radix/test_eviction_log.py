@@ -45,7 +45,7 @@ def test_who_reads_all_evictions_knows_of_no_prefix_that_is_gone(prompts: list[s
         assert not report.is_gap
         end = report.end
         for it in report.evictions:
-            gone = it.digests[: it.kept + DIGEST]
+            gone = it.digests[: it.remaining + DIGEST]
             known = {prefix for prefix in known if not prefix.startswith(gone)}
         held = {prefix.digests for prefix in cache.prefixes(1000).prefixes}
         assert all(any(leaf.startswith(prefix) for leaf in held) for prefix in known)

@@ -77,7 +77,9 @@ def move(
     raises, and InvalidCall for a reorderer that is none.
     """
     if not callable(getattr(reorderer, "propose", None)):
-        raise InvalidCall("move", reorderer, "a reorderer, such as Rules() or Asked(backend)")
+        raise InvalidCall(
+            "move", reorderer, "a reorderer, such as Rules() or ModelReorderer(backend)"
+        )
     found = tuple(find(graph))
     moves = [_proposed(it, reorderer.propose(it.stretch)) for it in found]
     accepted = [(it, made[1]) for it, made in zip(found, moves, strict=True) if made[0].is_moved]

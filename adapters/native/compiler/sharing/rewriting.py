@@ -10,11 +10,10 @@ from dataclasses import replace
 from typing import TypeVar
 
 from .....core.api.protocol import InvalidCall
-from ...movement.parts import Hole, Part
-from ..graph.blocks import Block
+from ...movement.parts import Part, Placeholder
 from ..graph.graph import Graph
+from ..graph.moving import rebuilt
 from ..graph.nodes import TEXTS, ConstantText, Node
-from ..paths import moved, moved_read, moved_value
 from .stretches import Found
 
 N = TypeVar("N", bound=Node)
@@ -26,27 +25,26 @@ def rewritten(graph: Graph, orders: Sequence[tuple[Found, Sequence[Part]]]) -> G
     replaced: dict[int, tuple[Node, ...]] = {}
     for found, order in orders:
         replaced.update(_replaced(graph.nodes, found, order))
-    nodes, starts, places = list[Node](), list[int](), list[int]()
-    for position, node in enumerate(graph.nodes):
-        starts.append(len(nodes))
-        nodes += replaced.get(position, (node,))
-        places.append(len(nodes) - 1)
-    starts.append(len(nodes))
-    streams = {info.index: info.index for info in graph.streams}
-    return replace(
+    return rebuilt(
         graph,
-        nodes=tuple(moved(node, places, streams) for node in nodes),
-        blocks=tuple(_moved_block(block, starts, places, streams) for block in graph.blocks),
+        [
+            [
+                (position, node)
+                for position in range(block.start, block.end)
+                for node in replaced.get(position, (graph.nodes[position],))
+            ]
+            for block in graph.blocks
+        ],
     )
 
 
 def _replaced(
     nodes: Sequence[Node], found: Found, order: Sequence[Part]
 ) -> Iterator[tuple[int, tuple[Node, ...]]]:
-    """What stands in the place of each node of a stretch; what others refer to comes last."""
+    """What stands in the place of each node of a stretch, to which no other node refers."""
     texts, kept, text = dict[int, str](), list[int](), ""
     for piece in found.stretch.pieces(order):
-        if isinstance(piece, Hole):
+        if isinstance(piece, Placeholder):
             texts[piece.node], text = text, ""
             kept.append(piece.node)
         else:
@@ -76,13 +74,3 @@ def _continued(node: N, left: Node | None) -> N:
     if not isinstance(node, TEXTS):
         return node
     return replace(node, continues=isinstance(left, TEXTS))
-
-
-def _moved_block(
-    block: Block, starts: Sequence[int], places: Sequence[int], streams: dict[int, int]
-) -> Block:
-    switch = block.switch
-    if switch is not None:
-        switch = replace(switch, read=moved_read(switch.read, places, streams))
-    value = None if block.value is None else moved_value(block.value, places, streams)
-    return Block(starts[block.start], starts[block.end], switch, value)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...movement.cuts import cut
-from ...movement.parts import Hole, Piece, Stretch
+from ...movement.parts import Piece, Placeholder, Stretch
 from ...movement.references import is_referring
 from ...movement.shapes import is_open_text
 from ..graph.graph import Graph
@@ -56,10 +56,11 @@ def find(graph: Graph) -> Iterator[Found]:
     """The stretches whose order decides where the constant prefix of a stream ends."""
     nodes, streams = graph.nodes[: graph.blocks[0].end], {0: _Prefix()}
     for position, node in enumerate(nodes):
-        if isinstance(node, ForkItem | Begin):
-            is_branch = isinstance(node, ForkItem)
-            opened = streams[nodes[node.fork].stream] if is_branch else _Prefix()
+        if isinstance(node, ForkItem):
+            opened = streams[nodes[node.fork].stream]
             streams[node.stream] = replace(opened, positions=[])
+        elif isinstance(node, Begin):
+            streams[node.stream] = _Prefix()
         elif _is_text(node):
             streams[node.stream].positions.append(position)
         else:
@@ -130,7 +131,7 @@ def _piece(position: int, node: Node) -> Piece:
         case ConstantText():
             return node.text
         case Argument():
-            return Hole(node.name, position)
+            return Placeholder(node.name, position)
         case Variable():
-            return Hole(node.read.name, position)
-    return Hole("image", position)
+            return Placeholder(node.read.name, position)
+    return Placeholder("image", position)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from forkroot.adapters.native.movement.cuts import cut
-from forkroot.adapters.native.movement.parts import Hole, Piece, Stretch
+from forkroot.adapters.native.movement.parts import Piece, Placeholder, Stretch
 
 
 def stretch_of(text: str, is_answered: bool = False) -> Stretch:
@@ -16,7 +16,7 @@ def stretch_of(text: str, is_answered: bool = False) -> Stretch:
     pieces: list[Piece] = []
     for index, piece in enumerate(re.split(r"\{(\w+)\}", text)):
         if index % 2:
-            pieces.append(Hole(piece, len(pieces)))
+            pieces.append(Placeholder(piece, len(pieces)))
         elif piece:
             pieces.append(piece)
     return cut(pieces, is_answered)

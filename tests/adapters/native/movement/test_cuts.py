@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from forkroot.adapters.native.movement.cuts import cut, open_spans
-from forkroot.adapters.native.movement.parts import HOLE, Hole, Stretch, shown
+from forkroot.adapters.native.movement.parts import PLACEHOLDER, Placeholder, Stretch, shown
 
 Prompt = Callable[..., Stretch]
 
@@ -54,9 +54,9 @@ def test_what_is_never_closed_is_open_until_the_end(opened: str) -> None:
 
 
 def test_a_text_with_the_mark_of_a_hole_is_one_part() -> None:
-    found = cut([f"One. Two {HOLE}. Three. ", Hole("x", 1), ". Four."])
+    found = cut([f"One. Two {PLACEHOLDER}. Three. ", Placeholder("x", 1), ". Four."])
     assert len(found.parts) == 1
-    assert found.prefix() == f"One. Two {HOLE}. Three. "
+    assert found.prefix() == f"One. Two {PLACEHOLDER}. Three. "
 
 
 def test_the_parts_in_their_order_are_the_text_itself(prompt: Prompt) -> None:

@@ -46,7 +46,7 @@ _EXAMPLES = (
 )
 
 
-class Asked:
+class ModelReorderer:
     """Asks a backend for the order. Where it fails, its error is raised.
 
     examples: as many of the five worked examples are shown first.
