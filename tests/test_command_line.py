@@ -206,7 +206,7 @@ def test_an_unknown_setting_is_named_with_what_is_allowed(
     printed = capsys.readouterr().err
     assert "invalid colour=11" in printed
     assert "chunk_tokens" in printed
-    assert "connect: process, restart, revision (see docs/settings.md)" in printed
+    assert "connect: process, restart, revision, replicas, policy (see" in printed
 
 
 @pytest.mark.parametrize(

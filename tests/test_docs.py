@@ -42,6 +42,8 @@ URL = "http://127.0.0.1:30000"
 FRAMEWORKS = ("dspy", "guidance", "langchain_core", "openai")
 NOT_RUN = {  # by their first lines
     "import sglang": "README.md: it needs SGLang, as tests/adapters/http/sglang does",
+    "# several engines behind one router": "docs/replicas.md: its servers are not there",
+    "# a fleet that changes": "docs/replicas.md: nor are these",
     "# on a cluster of Ray": "docs/replicas.md: it needs a cluster, as tests/adapters/ray does",
     "# a job on a cluster of Ray": "docs/replicas.md: it needs a cluster, too",
 }

@@ -75,6 +75,7 @@ class RemoteBackend(Closing):
         self._programs = SentPrograms()
         self._runs = set[ProgramExchange]()
         self._takes_programs: bool | None = None
+        self._has_asked = False  # whether a connection for questions may be kept
         self._logged = set[str]()
         self._gate = threading.Lock()
         self._is_closed = False
@@ -159,10 +160,15 @@ class RemoteBackend(Closing):
         if not self._owner.is_here:  # the connection is the parent's
             with self._new_client() as http:
                 return http.get(path)
+        is_kept, self._has_asked = self._has_asked, False
         try:
-            return self._questions.get(path)
+            response = self._questions.get(path)
         except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
-            return self._questions.get(path)
+            if not is_kept:
+                raise
+            response = self._questions.get(path)
+        self._has_asked = True
+        return response
 
     @cached_property
     def _questions(self) -> httpx.Client:

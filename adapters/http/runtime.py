@@ -1,5 +1,5 @@
 """An older name of `adapters.http.server.runtime`."""
 
-from .server.runtime import Elsewhere, Limits, Runtime, Texts
+from .server.runtime import Elsewhere, Limits, ProgramLimits, Runtime, Texts
 
-__all__ = ["Elsewhere", "Limits", "Runtime", "Texts"]
+__all__ = ["Elsewhere", "Limits", "ProgramLimits", "Runtime", "Texts"]

@@ -15,7 +15,7 @@ KNOWN = ("temperature", "max_tokens", "stop", "num_retries")
 
 def test_settings_of_the_engine_are_those_of_its_config_and_of_connect() -> None:
     assert len(set(ENGINE_SETTINGS)) == len(ENGINE_SETTINGS)
-    of_connect = {"process", "restart", "revision"}
+    of_connect = {"process", "restart", "revision", "replicas", "policy"}
     assert set(ENGINE_SETTINGS) == {item.name for item in fields(EngineConfig)} | of_connect
 
 

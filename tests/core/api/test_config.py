@@ -141,7 +141,7 @@ def test_every_setting_is_checked(field):
     ("name", "suggested"),
     [
         *(("num_slot", "num_slots"), ("proces", "process"), ("hang_timout", "hang_timeout")),
-        ("polcy", "order or host_policy"),
+        ("polcy", "policy"),
     ],
 )
 def test_a_misspelled_setting_is_refused_with_a_suggestion(name: str, suggested: str) -> None:
