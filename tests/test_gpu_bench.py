@@ -281,7 +281,7 @@ def test_a_run_that_is_killed_keeps_every_case_that_ended(tree: Path, tmp_path: 
     row = rows_of(out)["ceilings"]
     assert row["figures"]["cases"] == {"good": {"n": 1}, "after": {"n": 2}}
     assert row["running"] == "hangs" and row["benchmark"] == "gpu" and row["tiny"] is False
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while is_running(pid):
         assert time.monotonic() < deadline, "the stage outlived the run"
         time.sleep(0.02)
