@@ -1,6 +1,6 @@
 """The paper's evaluation, whole: rows, pictures and one report.
 
-    python -m forkroot.benchmarks.paper [--quick | --full] [--gpu] [--peers vllm,transformers] --out DIR
+    python -m forkroot.benchmarks.paper [--quick | --full] [--peers vllm,…] --out DIR
 
 A run that was killed continues where it was: rows are kept as they come in DIR/rows.jsonl.
 """

@@ -63,16 +63,16 @@ class Chart:
     """How one measure of a figure is drawn.
 
     kind: bars by category, or lines over a logarithmic axis. is_better: which direction is better,
-    or neither. target: a value that is drawn as a line.
+    or neither. is_ratio: whether values below 1 say that ours is slower.
     """
 
     measure: str
     kind: Literal["bars", "lines"] = "bars"
     unit: str = ""
     better: Literal["higher", "lower", ""] = "higher"
-    target: float | None = None
     x_title: str = ""
     is_log: bool = False
+    is_ratio: bool = False
 
 
 @dataclass(frozen=True, slots=True)

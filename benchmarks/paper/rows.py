@@ -26,6 +26,7 @@ class Row:
     figure, measure: which figure, and what is measured, such as "programs per second".
     x, series: the category or number on the axis, and whose value it is.
     value: None: not measured, and `note` says why. low, high: least and most of the rounds.
+    bar: what it should reach, or stay below; None: nothing.
     paper: the paper's own number for it, as text.
     note: where the data is from, or under what conditions it was measured.
     """
@@ -38,6 +39,7 @@ class Row:
     unit: str = ""
     low: float | None = None
     high: float | None = None
+    bar: float | None = None
     paper: str = ""
     note: str = ""
 

@@ -30,9 +30,9 @@ def steps(settings: Settings) -> list[Step]:
 
 def _measure(name: str, engines: Engines) -> list[Row]:
     settings = engines.settings
-    share = settings.pick(0.02, 0.04 if name == "mmlu" else 0.1, 0.2 if name == "mmlu" else 1.0)
+    size = settings.pick(0.02, 0.04 if name == "mmlu" else 0.1, 0.2 if name == "mmlu" else 1.0)
     config = EngineConfig(seed=settings.seed)
-    found = measure(SHAPES[name], share, config, (UNLIMITED, TENTH))
+    found = measure(SHAPES[name], size, config, (UNLIMITED, TENTH))
     note = f"{found['programs']} programs, {found['width']} at a time, synthetic tokens"
     title, optimum = found["workload"], found["optimum"]
     rows = [Row(NAME, RATE, title, OPTIMUM, optimum, note=note)]
@@ -41,7 +41,9 @@ def _measure(name: str, engines: Engines) -> list[Row]:
         rate = 1 - part["prefilled"] / part["prompt_tokens"]
         paper = PAPER if setting is UNLIMITED else ""
         rows.append(Row(NAME, RATE, title, series, rate, note=note))
-        rows.append(Row(NAME, SHARE, title, series, part["of_optimum"], paper=paper, note=note))
+        bar = 0.99 if setting is UNLIMITED else None
+        share = part["of_optimum"]
+        rows.append(Row(NAME, SHARE, title, series, share, bar=bar, paper=paper, note=note))
     return rows
 
 
@@ -49,9 +51,11 @@ FIGURE = Figure(
     NAME,
     "Cache hit rate, achieved and optimal",
     "Figure 12: achieved and optimal hit rate of each workload; 96 % of the optimum on average.",
-    "The share of prompt tokens that are not computed, over the paper’s shapes in virtual time: real"
-    " scheduler and cache, no model. The optimum is that of Theorem 3.1: the same calls, depth first,"
+    "The share of prompt tokens that are not computed, over the paper’s shapes in virtual"
+    " time: real"
+    " scheduler and cache, no model. The optimum is that of Theorem 3.1: the same calls,"
+    " depth first,"
     " in an unlimited cache. A pool of a tenth holds a tenth of all distinct tokens.",
     steps,
-    (Chart(RATE), Chart(SHARE, target=0.99)),
+    (Chart(RATE), Chart(SHARE)),
 )

@@ -39,7 +39,8 @@ def _measure(engines: Engines) -> list[Row]:
         ("cost, output at 4× input", "lower_cost"),
     ):
         cells = title, "speculative", found[key], "×"
-        rows.append(Row(NAME, FEWER, *cells, paper=paper.get(title, ""), note=note))
+        bar = 3.0 if title == "input tokens" else None
+        rows.append(Row(NAME, FEWER, *cells, bar=bar, paper=paper.get(title, ""), note=note))
     rows.append(Row(NAME, EQUAL, "all fields", "speculative", found["equal_values"], note=note))
     return rows
 
@@ -47,9 +48,10 @@ def _measure(engines: Engines) -> list[Row]:
 FIGURE = Figure(
     NAME,
     "API speculative execution",
-    "Section 6.2: three fields of a Wikipedia page by GPT-3.5, about three times fewer input tokens.",
+    "Section 6.2: three fields of a Wikipedia page by GPT-3.5, about three times fewer"
+    " input tokens.",
     "A program extracts three fields with one call each; speculatively the first call goes on past"
     " its stop, and later fields are read from what it wrote.",
     steps,
-    (Chart(TOKENS, better="lower", is_log=True), Chart(FEWER, unit="×", target=3.0), Chart(EQUAL)),
+    (Chart(TOKENS, better="lower", is_log=True), Chart(FEWER, unit="×"), Chart(EQUAL)),
 )

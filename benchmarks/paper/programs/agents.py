@@ -18,7 +18,8 @@ _STEP = re.compile(r"\nThought \d+:( [^\n]*\nAction \d+: [^\n]*)(\nObservation \
 TEMPLATES: Mapping[str, tuple[str, int]] = MappingProxyType(
     {  # the text, with its fields, and tokens of an answer
         "poignancy_event": (
-            "Here is a brief description of {persona_name}.\n{persona_iss}\n\nOn a scale of 1 to 10,"
+            "Here is a brief description of {persona_name}.\n{persona_iss}\n\nOn a scale"
+            " of 1 to 10,"
             " where 1 is mundane, such as brushing teeth, and 10 is moving, such as a wedding, rate"
             " how this event moves {persona_name}.\nEvent: {event}\nRate, a number from 1 to 10:",
             2,

@@ -1,4 +1,4 @@
-"""What builders of workloads draw from: the sets that are at hand, and texts written from a seed."""
+"""What builders of workloads draw from: the sets at hand, and texts written from a seed."""
 
 from __future__ import annotations
 

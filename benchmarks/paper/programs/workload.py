@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -67,9 +68,10 @@ class Workload:
         """The same with these many items."""
         return replace(self, items=self.items[:count], truths=self.truths[:count])
 
-    def run(self, engine: Engine, width: int | None = None) -> Outcome:
-        """Run all items on an engine, from an empty cache. Raises the first error of a program."""
-        with engine.awake():
+    def run(self, engine: Engine, width: int | None = None, is_cleared: bool = True) -> Outcome:
+        """Run all items on an engine, from an empty cache unless the caller keeps it. Raises the
+        first error of a program."""
+        with engine.awake() if is_cleared else nullcontext():
             before, started = engine.cpu(), time.perf_counter()
             states = self._states(engine, width or self.width)
             seconds = time.perf_counter() - started

@@ -64,29 +64,26 @@ def tables(figure: Figure, rows: Sequence[Row]) -> list[Table]:
 
 
 def losses(figures: Sequence[Figure], rows: Sequence[Row]) -> list[Loss]:
-    """Every row that misses the bar of its chart, the worst first; those that are slower than
+    """Every row that misses its bar, the worst first; those that are slower than
     somebody before those that only miss a bar above that."""
     found = []
     for figure in figures:
         for table in tables(figure, rows):
-            target = table.chart.target
-            if target is None:
-                continue
             for entry in table.entries:
-                share = share_of_bar(table.chart, entry.row)
-                if share is not None and share < 0.9995:
-                    is_slower = table.chart.unit == "×" and (entry.row.value or 0.0) < 1.0
-                    found.append((share, Loss(entry, "slower" if is_slower else "bar", target)))
+                share, bar = share_of_bar(table.chart, entry.row), entry.row.bar
+                if share is not None and bar is not None and share < 0.9995:
+                    is_slower = table.chart.is_ratio and (entry.row.value or 0.0) < 1.0
+                    found.append((share, Loss(entry, "slower" if is_slower else "bar", bar)))
     return [loss for _, loss in sorted(found, key=lambda it: (it[1].kind != "slower", it[0]))]
 
 
 def share_of_bar(chart: Chart, row: Row) -> float | None:
-    """How much of its bar a row reaches; None where it was not measured."""
-    if row.value is None or chart.target is None:
+    """How much of its bar a row reaches; None where it has none or was not measured."""
+    if row.value is None or row.bar is None:
         return None
     if chart.better == "lower":
-        return chart.target / row.value if row.value > 0 else 1.0
-    return row.value / chart.target if chart.target else 1.0
+        return row.bar / row.value if row.value > 0 else 1.0
+    return row.value / row.bar if row.bar else 1.0
 
 
 def reasons(table: Table) -> dict[str, list[str]]:

@@ -64,7 +64,8 @@ def _losses(found: Sequence[Loss], figures: Sequence[Figure]) -> list[str]:
         f"<p>{len(slower)} rows are slower than what they are compared with, and"
         f" {len(found) - len(slower)} more miss their bar.</p>"
     )
-    head = "<tr><th>figure</th><th>measure</th><th>case</th><th>series</th><th>value</th><th>bar</th></tr>"
+    names_of_columns = "figure", "measure", "case", "series", "value", "bar"
+    head = "<tr>" + "".join(f"<th>{it}</th>" for it in names_of_columns) + "</tr>"
     lines = []
     for loss in found:
         row = loss.entry.row

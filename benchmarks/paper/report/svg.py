@@ -84,11 +84,11 @@ def _bars(chart: Chart, entries: Sequence[Entry]) -> str:
     for entry in entries:
         groups.setdefault(category(entry.row.x), []).append(entry)
     colours = colours_of(entries)
-    targets = [chart.target] if chart.target is not None else []
+    targets = _bars_of(entries)
     values = [entry.row.value or 0.0 for entry in entries]
     axis = axis_of([*values, *targets], LEFT, WIDTH, chart.is_log)
     height = TOP + sum(len(it) * BAR + GAP for it in groups.values()) + 26
-    parts = [*_legend(colours), *_scale(axis, height), *_target(chart, axis, height)]
+    parts = [*_legend(colours), *_scale(axis, height), *_target(targets, axis, height)]
     y = TOP + 4.0
     for title, some in groups.items():
         middle = y + len(some) * BAR / 2 + 4
@@ -116,13 +116,13 @@ def _bar(entry: Entry, axis: Axis, y: float, colour: str) -> list[str]:
 def _lines(chart: Chart, entries: Sequence[Entry]) -> str:
     colours = colours_of(entries)
     across = axis_of([float(entry.row.x) for entry in entries], 90, WIDTH + 80, _is_wide(entries))
-    targets = [chart.target] if chart.target is not None else []
+    targets = _bars_of(entries)
     values = [entry.row.value or 0.0 for entry in entries]
     up = axis_of([*values, *targets], 0, HEIGHT, chart.is_log)
     bottom = TOP + HEIGHT
     parts = [*_legend(colours), *_grid(up, across, bottom)]
-    if chart.target is not None:
-        y = bottom - up.at(chart.target)
+    for target in targets:
+        y = bottom - up.at(target)
         ends = f'x1="90" x2="{WIDTH + 170}" y1="{y:.1f}" y2="{y:.1f}"'
         parts.append(f'<line {ends} stroke="#b33" stroke-dasharray="5 4"/>')
     for series, colour in colours.items():
@@ -178,12 +178,18 @@ def _scale(axis: Axis, height: float) -> list[str]:
     return parts
 
 
-def _target(chart: Chart, axis: Axis, height: float) -> list[str]:
-    if chart.target is None:
-        return []
-    x = axis.at(chart.target)
-    ends = f'x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 6}" y2="{height - 22}"'
-    return [f'<line {ends} stroke="#b33" stroke-dasharray="5 4"/>']
+def _bars_of(entries: Sequence[Entry]) -> list[float]:
+    """The values that rows should reach, each once."""
+    return sorted({entry.row.bar for entry in entries if entry.row.bar is not None})
+
+
+def _target(bars: Sequence[float], axis: Axis, height: float) -> list[str]:
+    parts = []
+    for bar in bars:
+        x = axis.at(bar)
+        ends = f'x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 6}" y2="{height - 22}"'
+        parts.append(f'<line {ends} stroke="#b33" stroke-dasharray="5 4"/>')
+    return parts
 
 
 def _text(x: float, y: float, text: str, anchor: str, index: int | None = None) -> str:
