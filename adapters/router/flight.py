@@ -1,4 +1,4 @@
-"""Something on its way to a replica: sent, and sent to another one where that ends before it answers.
+"""What is on its way to a replica, and to another one where that ends before it answers.
 
 Whatever happens, it ends exactly once. What has delivered a part is not sent again: it ends in
 EngineDied, which says so.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from ...core.api.protocol import (
     BackendClosed,
@@ -21,6 +21,7 @@ from ...core.api.protocol import (
 from .policies import Request
 from .replica import Replica
 
+End: TypeAlias = Completion | BaseException | None  # None: well, without a completion
 MOST_SENDS = 4  # of one call: what ends replica after replica may be the call itself
 MOST_REFUSALS = 16  # of replicas that have ended already, in a row, before it waits
 
@@ -33,9 +34,8 @@ class Dispatcher(Protocol):
     def assign(self, flight: Flight) -> Replica | None:
         """The replica to send it to, which has one more open call now; None: there is none."""
 
-    def land(self, flight: Flight, replica: Replica, end: Completion | BaseException | None) -> None:
-        """It has ended at a replica, which has one open call less. None: it has ended well, without
-        a completion."""
+    def land(self, flight: Flight, replica: Replica, end: End) -> None:
+        """It has ended at a replica, which has one open call less."""
 
     def wait(self, flight: Flight) -> bool:
         """Hold what no replica can take now; False where none may come back."""

@@ -93,11 +93,12 @@ class ProgramFlight(Flight):
 
 
 class _Leg:
-    """A `ProgramReceiver` for one replica that was sent the program."""
+    """A `ProgramReceiver` for one replica that was sent the program; only its first end counts."""
 
     def __init__(self, flight: ProgramFlight, replica: Replica) -> None:
         self._flight = flight
         self._replica = replica
+        self._is_over = False
 
     def take(self, event: Mapping[str, Any]) -> None:
         """As `ProgramReceiver.take`."""
@@ -105,8 +106,12 @@ class _Leg:
 
     def end(self, state: Mapping[str, Any]) -> None:
         """As `ProgramReceiver.end`."""
-        self._flight.end(self._replica, state)
+        if not self._is_over:
+            self._is_over = True
+            self._flight.end(self._replica, state)
 
     def fail(self, error: ForkrootError, report: Mapping[str, Any]) -> None:
         """As `ProgramReceiver.fail`."""
-        self._flight.failed(self._replica, error, report)
+        if not self._is_over:
+            self._is_over = True
+            self._flight.failed(self._replica, error, report)

@@ -29,7 +29,7 @@ from ...core.common.exits import close_at_exit
 from ..programs import FEATURE, ProgramHost, ProgramReceiver, ProgramRequest
 from .call_flight import CallFlight
 from .fleet import Fleet
-from .flight import Flight
+from .flight import End, Flight
 from .health import Watch
 from .keys import Encoder, answered, request_of
 from .program_flight import ProgramFlight
@@ -300,7 +300,7 @@ class Router(ProcessLocal):
             self._num_resent += flight.num_sends > 0
             return found
 
-    def land(self, flight: Flight, replica: Replica, end: Completion | BaseException | None) -> None:
+    def land(self, flight: Flight, replica: Replica, end: End) -> None:
         """As `Dispatcher.land`."""
         has_answered = not isinstance(end, BaseException)
         keys: Iterable[bytes] = ()

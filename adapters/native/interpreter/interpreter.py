@@ -283,6 +283,7 @@ class Interpreter:
             if found is not None:
                 self._settle_part(node, found, completions[0].usage)
             else:  # its part of the answer is of no use: a call for it alone
+                self._speculation.refuse()
                 ask_alone()
 
         def ask_alone() -> None:

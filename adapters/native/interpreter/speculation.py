@@ -30,6 +30,7 @@ from ..language.expressions import Constant, Gen, ScopeBegin, ScopeEnd
 from .template import Follower, Template
 
 _CHARACTERS = 2.5  # of a token of a constant, at least on average
+_MOST_USELESS = 2  # calls in a row of which no gen behind the first was used
 _DEARER = 4.0  # what an output token costs in input tokens, where nothing else is known
 
 
@@ -69,13 +70,17 @@ class Speculation:
         self._num_counted = 0
         self._num_reused = 0
         self._saved = 0.0
+        self._num_useless = 0
 
     def plan(
         self, sampling: Sampling, queued: Iterable[object], defaults: Mapping[str, Any]
     ) -> Plan | None:
         """The call for a gen of this sampling and for those behind it; None: there are none that
-        it can write. queued: the nodes behind it. defaults: sampling of gens that set none."""
+        it can write, or the calls before were of no use. queued: the nodes behind it. defaults:
+        sampling of gens that set none."""
         if not sampling.stop or sampling.max_tokens is None or not is_plain(sampling):
+            return None
+        if self._num_useless >= _MOST_USELESS:
             return None
         gens, constants = [sampling], [""]
         for node in queued:
@@ -106,6 +111,7 @@ class Speculation:
         self._closings = plan.sampling.stop if output.matched is None else (output.matched,)
         self._prompt_tokens = float(usage.prompt_tokens)
         self._wasted += len(self._text) * self._tokens_per_character
+        self._num_useless += 1
 
     def fill(self, text: str) -> None:
         """The program wrote this: it is matched, or what the model wrote is dropped."""
@@ -140,8 +146,14 @@ class Speculation:
 
     def count_reused(self) -> None:
         """Count a gen that made no call."""
+        self._num_useless = 0
         self._num_reused += 1
         self._saved += self._prompt_tokens
+
+    def refuse(self) -> None:
+        """Its first gen had to be asked for again: plan no further call."""
+        self._num_useless = _MOST_USELESS
+        self.drop()
 
     def drop(self) -> None:
         """Forget what was not used."""

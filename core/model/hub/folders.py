@@ -53,7 +53,7 @@ def model_folder(model: str | Path) -> Path:
 
 
 def texts_folder(model: str | Path) -> Path:
-    """A folder with the tokenizer and the chat template of a model: as `model_folder`, but no weights
+    """A folder with the tokenizer and chat template of a model: as `model_folder`, but no weights
     of a hub model are downloaded. Raises InvalidModel."""
     name = hub_name(model) if is_hub_model(model) else None
     if name is None:
