@@ -12,7 +12,8 @@ from .request import Ending, Event, Piece, Refusal, Request, ToolPiece
 class Draft:
     """Takes what comes, and gives what readers may see. Mutable.
 
-    is_over: no more can come that counts. refusal: why there is no answer.
+    is_over: no more can come that counts. refusal: why there is no answer. num_pieces: of text,
+      that came.
     """
 
     def __init__(self, request: Request) -> None:
@@ -20,6 +21,7 @@ class Draft:
         self.reason: FinishReason | None = None
         self.text = ""
         self.is_cut = False
+        self.num_pieces = 0
         self._matched: str | None = None
         self._tools: dict[int, list[str]] = {}
         self._stops = request.stops
@@ -35,6 +37,7 @@ class Draft:
         """Text that is certain with this event."""
         match event:
             case Piece(_, text):
+                self.num_pieces += 1
                 return self._add(text)
             case ToolPiece(_, number, name, arguments):
                 tool = self._tools.setdefault(number, ["", ""])

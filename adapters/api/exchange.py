@@ -27,6 +27,7 @@ from ...core.api.protocol import (
 from ...core.api.reply import Mailbox
 from .draft import Draft
 from .failures import LONGEST_RETRY_AFTER, Failure, unreadable
+from .messages import turns_of
 from .request import Request, Tokens, Wire
 from .settings import ApiSettings
 from .structured import Broken
@@ -34,7 +35,7 @@ from .transport import Transport
 
 _log = logging.getLogger("forkroot.api")
 _MOST_ADAPTATIONS = 3
-_CHARACTERS = 4  # of a token, about, where an answer was left before its tokens were reported
+_CHARACTERS = 4  # of a token, about, where tokens are not reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,11 +212,17 @@ class Exchange:
         return tokens
 
     def _count(self, tokens: Tokens, drafts: dict[int, Draft]) -> None:
-        """Add a request to the usage. Tokens of an answer that was left early are estimated."""
-        num_written = tokens.completion or 0
-        if any(draft.is_cut for draft in drafts.values()):
-            num_written = max(num_written, *(len(it.text) // _CHARACTERS for it in drafts.values()))
-        usage = Usage(tokens.prompt or 0, tokens.cached or 0, num_written, requests=1)
+        """Add a request to the usage. Tokens that were not reported, as of an answer that was left
+        early, are estimated by its pieces and characters, and those of its prompt."""
+        num_pieces = sum(draft.num_pieces for draft in drafts.values())
+        num_prompt, num_written = tokens.prompt, tokens.completion
+        if num_written is None or num_written < num_pieces:
+            num_characters = sum(len(draft.text) for draft in drafts.values())
+            num_written = max(num_pieces, num_characters // _CHARACTERS)
+        if num_prompt is None and num_pieces:
+            turns = turns_of(self.mailbox.call.prompt)
+            num_prompt = sum(len(turn.text) for turn in turns) // _CHARACTERS
+        usage = Usage(num_prompt or 0, tokens.cached or 0, num_written, requests=1)
         prices = self._link.settings.prices
         if prices is not None:
             usage = replace(usage, cost=prices.cost(usage))

@@ -8,8 +8,10 @@ again.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any
 
@@ -20,19 +22,23 @@ from pydantic import BaseModel, ConfigDict, Field
 from ....core.api.protocol import BackendInfo, CallTooLarge, ForkrootError, InvalidCall, Shown
 from ...native import CompiledProgram, ProgramState
 from ...native.compiler.graph.graph import Graph
+from ...native.compiler.opening import opening_of
 from ...native.remote.requests import RunRequest
 from ...native.run import Run
+from ...programs import ProgramHost, ProgramRequest
 from ..forkroot.calls import owner_of, refusal
 from ..requests.bodies import BodyRoute, prepared
 from ..server.errors import Fault, Refused
-from ..server.request_registry import RequestRegistry
+from ..server.keys import within
+from ..server.request_registry import RequestContext, RequestRegistry
 from ..server.runtime import ProgramLimits, Runtime
 from ..server.sse import EventStream
 from ..wire.callwire import PROGRAMS_PATH, UNKNOWN_PROGRAM
 from ..wire.wire import Body
 from .budget import Budget, RunBackend
 from .media import check_media
-from .running import Failed, ProgramWork, RunThreads, pieces
+from .relay import RelayedRun
+from .running import Failed, ProgramWork, RunThreads, pieces, run_here
 from .store import Key, ProgramStore
 
 _DIGEST = r"[0-9a-f]{64}"
@@ -59,7 +65,8 @@ class RunBody(Body):
 
     arguments: of the program, by name. sampling: fields of `Sampling` for calls that set none.
     hints: announce which prefixes calls share. stream: report texts and variables as they come.
-    passes: of the compiler, by name; all if null.
+    passes: of the compiler, by name; all if null. tenant, weight: whose run it is, where an admin
+    sends it for others.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -73,6 +80,16 @@ class RunBody(Body):
     priority: int | None = Field(None, json_schema_extra={"minimum": -100, "maximum": 100})
     deadline: float | None = Field(None, json_schema_extra={"exclusiveMinimum": 0})
     passes: list[str] | None = None
+    tenant: str | None = None
+    weight: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A program, and the JSON of its graph as it is sent on."""
+
+    program: CompiledProgram
+    graph: bytes
 
 
 class ProgramReply(BaseModel):
@@ -98,7 +115,7 @@ def routes(runtime: Runtime, registry: RequestRegistry) -> APIRouter:
     router = APIRouter(tags=["forkroot"], route_class=BodyRoute.of(runtime))
     limits = runtime.limits
     own = limits.programs
-    store = ProgramStore[CompiledProgram](own.max_kept, own.max_kept_bytes)
+    store = ProgramStore[Kept](own.max_kept, own.max_kept_bytes)
     threads = RunThreads(own)
     info = KnownInfo(registry)
     path = {"parameters": [_DIGEST_PARAMETER]}
@@ -109,11 +126,11 @@ def routes(runtime: Runtime, registry: RequestRegistry) -> APIRouter:
         content = await request.body()
         key = _key(request, _namespace(request))
         try:
-            program = await prepared(runtime, request, lambda: _read(content, key.digest, own))
-            store.put(key, program, len(content))
+            kept = await prepared(runtime, request, lambda: _read(content, key.digest, own))
+            store.put(key, kept, len(content))
         except ForkrootError as error:
             return refusal(error)
-        graph = program.graph
+        graph = kept.program.graph
         names = [it.name for it in graph.parameters if not it.is_fixed]
         reply = ProgramReply(
             id=key.digest, name=graph.name, nodes=len(graph.nodes), parameters=names
@@ -125,16 +142,26 @@ def routes(runtime: Runtime, registry: RequestRegistry) -> APIRouter:
         try:
             asked = RunRequest.from_json(body.model_dump(exclude_none=True))
             key = _key(request, asked.namespace)
-            program = _known(store, key)
+            kept = _known(store, key)
+            program = _checked(kept.program, asked)
             context = request.state.request_context
-            known = await info.known()
-            budget = Budget(limits, known.context_len)
-            backend = RunBackend(registry, context, limits, budget, known)
-            check_media(program.graph, asked.arguments)
-            found = _run(program, asked, backend, threads, budget)
+            host = registry.backend
+            if isinstance(host, ProgramHost) and host.takes_programs():
+                sent_on = _sent_on(kept, key.digest, asked, context, registry)
+                relayed = RelayedRun(host, sent_on, context)
+                registry.watch(relayed.reply, context)
+                body_pieces = pieces(relayed.pieces(), relayed)
+            else:
+                known = await info.known()
+                budget = Budget(limits, known.context_len)
+                tenant = asked.tenant if context.client.is_admin else None
+                whose = tenant, asked.weight
+                backend = RunBackend(registry, context, limits, budget, known, *whose)
+                work = ProgramWork(_run(program, asked, backend, threads, budget), context)
+                here = run_here(threads, tenant or key.tenant, work, asked.stream)
+                body_pieces = pieces(here, work)
         except ForkrootError as error:
             return refusal(error)
-        body_pieces = pieces(threads, key.tenant, ProgramWork(found, context), asked.stream)
         try:
             first = await anext(body_pieces)
         except Failed as failed:
@@ -165,7 +192,7 @@ class KnownInfo:
         return self._known
 
 
-def _read(content: bytes, digest: str, limits: ProgramLimits) -> CompiledProgram:
+def _read(content: bytes, digest: str, limits: ProgramLimits) -> Kept:
     """The program whose graph this is. Raises InvalidCall."""
     graph = Graph.from_json(content)
     for what, num, most in (
@@ -178,7 +205,36 @@ def _read(content: bytes, digest: str, limits: ProgramLimits) -> CompiledProgram
     if graph.digest() != digest:
         allowed = f"the digest of the graph in the body, which is {graph.digest()}"
         raise InvalidCall("digest", digest, allowed)
-    return CompiledProgram(graph)
+    return Kept(CompiledProgram(graph), graph.to_json().encode())
+
+
+def _checked(program: CompiledProgram, asked: RunRequest) -> CompiledProgram:
+    """The program with the passes that are asked for, which takes the arguments. Raises
+    InvalidCall."""
+    if asked.passes is not None:
+        program = CompiledProgram(program.graph, asked.passes)
+    try:
+        signature(program.body).bind(None, **asked.arguments)
+    except TypeError as error:
+        names = ", ".join(it.name for it in program.graph.parameters) or "none"
+        shown = Shown(", ".join(asked.arguments)[:_SHOWN] or "none")
+        raise InvalidCall("arguments", shown, f"those of the program, {names} ({error})") from error
+    check_media(program.graph, asked.arguments)
+    return program
+
+
+def _sent_on(
+    kept: Kept, digest: str, asked: RunRequest, context: RequestContext, registry: RequestRegistry
+) -> ProgramRequest:
+    """The run for the served backend, in the client's part of the cache and in its name."""
+    client = context.client
+    if not client.is_admin or asked.tenant is None:
+        asked = replace(asked, tenant=client.tenant, weight=client.weight)
+    namespace = within(client.namespace, asked.namespace)
+    asked = replace(asked, namespace=namespace, deadline=registry.within_deadline(asked.deadline))
+    body = json.dumps(asked.as_json(), allow_nan=False).encode()
+    opening = opening_of(kept.program.graph, asked.arguments)
+    return ProgramRequest(digest, kept.graph, namespace, body, opening)
 
 
 def _run(
@@ -189,14 +245,6 @@ def _run(
     budget: Budget,
 ) -> Run:
     """The run that is asked for. Raises InvalidCall."""
-    if asked.passes is not None:
-        program = CompiledProgram(program.graph, asked.passes)
-    try:
-        signature(program.body).bind(None, **asked.arguments)
-    except TypeError as error:
-        names = ", ".join(it.name for it in program.graph.parameters) or "none"
-        shown = Shown(", ".join(asked.arguments)[:_SHOWN] or "none")
-        raise InvalidCall("arguments", shown, f"those of the program, {names} ({error})") from error
     return Run(
         program.body,
         asked.settings(backend),
@@ -209,11 +257,11 @@ def _run(
     )
 
 
-def _known(store: ProgramStore[CompiledProgram], key: Key) -> CompiledProgram:
-    program = store.get(key)
-    if program is None:
+def _known(store: ProgramStore[Kept], key: Key) -> Kept:
+    kept = store.get(key)
+    if kept is None:
         raise _unknown(key.digest)
-    return program
+    return kept
 
 
 def _unknown(digest: str) -> Refused:
