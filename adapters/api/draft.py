@@ -27,6 +27,7 @@ class Draft:
         self._stops = request.stops
         self._strips_blanks = request.strips_blanks
         self._held = ""
+        self._half = ""  # of a character outside of the first plane
 
     @property
     def is_over(self) -> bool:
@@ -38,7 +39,7 @@ class Draft:
         match event:
             case Piece(_, text):
                 self.num_pieces += 1
-                return self._add(text)
+                return self._add(self._unicode(text))
             case ToolPiece(_, number, name, arguments):
                 tool = self._tools.setdefault(number, ["", ""])
                 tool[0] += name
@@ -56,6 +57,13 @@ class Draft:
         segments = (Text(found),) if found else ()
         ending = reason or self.reason or "abort"
         return Output(found, (), ending, self._matched, segments)
+
+    def _unicode(self, text: str) -> str:
+        """A piece without lone surrogates: halves of one character may be in two pieces."""
+        text, self._half = self._half + text, ""
+        if "\ud800" <= text[-1:] <= "\udbff":
+            text, self._half = text[:-1], text[-1]
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
     def _add(self, text: str) -> str:
         if self.is_over:

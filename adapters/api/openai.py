@@ -9,7 +9,7 @@ from typing import Any
 from ...core.api.protocol import Call, Chat, Shown, UnsupportedCall
 from .failures import Failure, interrupted
 from .messages import Picture, Turn, plain_text, tool_choice, turns_of
-from .request import Ending, Event, Piece, Refusal, Request, Tokens, ToolPiece
+from .request import Ending, Event, Piece, Refusal, Request, Tokens, ToolPiece, counted
 from .settings import ApiSettings
 from .structured import Form, form_of
 from .unsupported import check_supported, finished, sampled
@@ -43,7 +43,10 @@ class OpenAIWire:
         self._settings = settings
         self._has_completions = settings.prompts != "chat"
         self._limit = "max_completion_tokens" if settings.is_own_host else "max_tokens"
-        self._has_running_usage = not settings.is_own_host
+        options = {"include_usage": True}
+        if not settings.is_own_host:
+            options["continuous_usage_stats"] = True
+        self._stream_options: dict[str, Any] = {"stream_options": options}
 
     def request(self, call: Call, number: int) -> Request:
         """As `Wire.request`."""
@@ -54,10 +57,7 @@ class OpenAIWire:
         if call.sampling.n > 1:
             body["n"] = call.sampling.n
         if call.stream:
-            options = {"include_usage": True}
-            if self._has_running_usage:
-                options["continuous_usage_stats"] = True
-            body |= {"stream": True, "stream_options": options}
+            body |= {"stream": True, **self._stream_options}
         if self._is_completion(call):
             return self._completion(call, body)
         return self._chat(call, body)
@@ -78,9 +78,9 @@ class OpenAIWire:
             self._limit = "max_completion_tokens"
             return True
         options = request.body.get("stream_options") or {}
-        is_refused = failure.status in (400, 422) and _names_field(failure)
-        if is_refused and "continuous_usage_stats" in options:
-            self._has_running_usage = False
+        if options and failure.status in (400, 422) and _names_field(failure):
+            is_more = len(options) > 1
+            self._stream_options = {"stream_options": {"include_usage": True}} if is_more else {}
             return True
         return False
 
@@ -190,9 +190,9 @@ def _part(part: str | Picture) -> dict[str, Any]:
 def _tokens(usage: Mapping[str, Any]) -> Tokens:
     details = usage.get("prompt_tokens_details") or {}
     return Tokens(
-        int(usage.get("prompt_tokens") or 0),
-        int(details.get("cached_tokens") or 0),
-        int(usage.get("completion_tokens") or 0),
+        counted(usage.get("prompt_tokens")),
+        counted(details.get("cached_tokens")),
+        counted(usage.get("completion_tokens")),
     )
 
 

@@ -154,7 +154,9 @@ def totals(states: list[Any]) -> dict[str, float]:
     return found
 
 
-def compared(engine: LocalBackend, backend: Any, program: Any, items: list[dict[str, Any]]) -> dict[str, Any]:
+def compared(
+    engine: LocalBackend, backend: Any, program: Any, items: list[dict[str, Any]]
+) -> dict[str, Any]:
     """Figures of a program's runs without and with speculation."""
     seconds, found, sampled = [], [], [_sampled(engine)]
     for speculate in (False, True):

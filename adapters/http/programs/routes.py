@@ -7,43 +7,32 @@ again.
 
 from __future__ import annotations
 
-import asyncio
-import json
 import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
-from inspect import signature
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from ....core.api.protocol import BackendInfo, CallTooLarge, ForkrootError, InvalidCall, Shown
-from ...native import CompiledProgram, ProgramState
+from ....core.api.protocol import CallTooLarge, ForkrootError, InvalidCall, Shown
+from ...native import CompiledProgram
 from ...native.compiler.graph.graph import Graph
-from ...native.compiler.opening import opening_of
 from ...native.remote.requests import RunRequest
-from ...native.run import Run
-from ...programs import ProgramHost, ProgramRequest
 from ..forkroot.calls import owner_of, refusal
 from ..requests.bodies import BodyRoute, prepared
 from ..server.errors import Fault, Refused
-from ..server.keys import within
-from ..server.request_registry import RequestContext, RequestRegistry
+from ..server.request_registry import RequestRegistry
 from ..server.runtime import ProgramLimits, Runtime
 from ..server.sse import EventStream
 from ..wire.callwire import PROGRAMS_PATH, UNKNOWN_PROGRAM
 from ..wire.wire import Body
-from .budget import Budget, RunBackend
-from .media import check_media
-from .relay import RelayedRun
-from .running import Failed, ProgramWork, RunThreads, pieces, run_here
+from .running import Failed
+from .runs import Kept, ProgramRuns
 from .store import Key, ProgramStore
 
 _DIGEST = r"[0-9a-f]{64}"
 _NAMESPACE = 256  # characters
-_SHOWN = 200
 _DIGEST_PARAMETER = {
     "name": "digest",
     "in": "path",
@@ -84,14 +73,6 @@ class RunBody(Body):
     weight: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A program, and the JSON of its graph as it is sent on."""
-
-    program: CompiledProgram
-    graph: bytes
-
-
 class ProgramReply(BaseModel):
     """A program that is kept."""
 
@@ -116,8 +97,7 @@ def routes(runtime: Runtime, registry: RequestRegistry) -> APIRouter:
     limits = runtime.limits
     own = limits.programs
     store = ProgramStore[Kept](own.max_kept, own.max_kept_bytes)
-    threads = RunThreads(own)
-    info = KnownInfo(registry)
+    runs = ProgramRuns(registry, limits)
     path = {"parameters": [_DIGEST_PARAMETER]}
     found = {"parameters": [_DIGEST_PARAMETER, _NAMESPACE_PARAMETER]}
 
@@ -142,24 +122,8 @@ def routes(runtime: Runtime, registry: RequestRegistry) -> APIRouter:
         try:
             asked = RunRequest.from_json(body.model_dump(exclude_none=True))
             key = _key(request, asked.namespace)
-            kept = _known(store, key)
-            program = _checked(kept.program, asked)
             context = request.state.request_context
-            host = registry.backend
-            if isinstance(host, ProgramHost) and host.takes_programs():
-                sent_on = _sent_on(kept, key.digest, asked, context, registry)
-                relayed = RelayedRun(host, sent_on, context)
-                registry.watch(relayed.reply, context)
-                body_pieces = pieces(relayed.pieces(), relayed)
-            else:
-                known = await info.known()
-                budget = Budget(limits, known.context_len)
-                tenant = asked.tenant if context.client.is_admin else None
-                whose = tenant, asked.weight
-                backend = RunBackend(registry, context, limits, budget, known, *whose)
-                work = ProgramWork(_run(program, asked, backend, threads, budget), context)
-                here = run_here(threads, tenant or key.tenant, work, asked.stream)
-                body_pieces = pieces(here, work)
+            body_pieces = await runs.pieces_of(_known(store, key), key, asked, context)
         except ForkrootError as error:
             return refusal(error)
         try:
@@ -178,20 +142,6 @@ def routes(runtime: Runtime, registry: RequestRegistry) -> APIRouter:
     return router
 
 
-class KnownInfo:
-    """What the served backend reports of itself, asked once: figures in it are those of then."""
-
-    def __init__(self, registry: RequestRegistry) -> None:
-        self._registry = registry
-        self._known: BackendInfo | None = None
-
-    async def known(self) -> BackendInfo:
-        """The info. Raises as `Backend.info`."""
-        if self._known is None:
-            self._known = await asyncio.to_thread(self._registry.info)
-        return self._known
-
-
 def _read(content: bytes, digest: str, limits: ProgramLimits) -> Kept:
     """The program whose graph this is. Raises InvalidCall."""
     graph = Graph.from_json(content)
@@ -206,55 +156,6 @@ def _read(content: bytes, digest: str, limits: ProgramLimits) -> Kept:
         allowed = f"the digest of the graph in the body, which is {graph.digest()}"
         raise InvalidCall("digest", digest, allowed)
     return Kept(CompiledProgram(graph), graph.to_json().encode())
-
-
-def _checked(program: CompiledProgram, asked: RunRequest) -> CompiledProgram:
-    """The program with the passes that are asked for, which takes the arguments. Raises
-    InvalidCall."""
-    if asked.passes is not None:
-        program = CompiledProgram(program.graph, asked.passes)
-    try:
-        signature(program.body).bind(None, **asked.arguments)
-    except TypeError as error:
-        names = ", ".join(it.name for it in program.graph.parameters) or "none"
-        shown = Shown(", ".join(asked.arguments)[:_SHOWN] or "none")
-        raise InvalidCall("arguments", shown, f"those of the program, {names} ({error})") from error
-    check_media(program.graph, asked.arguments)
-    return program
-
-
-def _sent_on(
-    kept: Kept, digest: str, asked: RunRequest, context: RequestContext, registry: RequestRegistry
-) -> ProgramRequest:
-    """The run for the served backend, in the client's part of the cache and in its name."""
-    client = context.client
-    if not client.is_admin or asked.tenant is None:
-        asked = replace(asked, tenant=client.tenant, weight=client.weight)
-    namespace = within(client.namespace, asked.namespace)
-    asked = replace(asked, namespace=namespace, deadline=registry.within_deadline(asked.deadline))
-    body = json.dumps(asked.as_json(), allow_nan=False).encode()
-    opening = opening_of(kept.program.graph, asked.arguments)
-    return ProgramRequest(digest, kept.graph, namespace, body, opening)
-
-
-def _run(
-    program: CompiledProgram,
-    asked: RunRequest,
-    backend: RunBackend,
-    threads: RunThreads,
-    budget: Budget,
-) -> Run:
-    """The run that is asked for. Raises InvalidCall."""
-    return Run(
-        program.body,
-        asked.settings(backend),
-        (),
-        asked.arguments,
-        ProgramState,
-        threads.worker,
-        program.hint,
-        budget.spend_chars,
-    )
 
 
 def _known(store: ProgramStore[Kept], key: Key) -> Kept:

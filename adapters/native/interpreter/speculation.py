@@ -255,4 +255,3 @@ def _sampling_of(node: object, defaults: Mapping[str, Any]) -> Sampling | None:
 def _common(sampling: Sampling) -> Sampling:
     """What all gens of one call share."""
     return replace(sampling, stop=(), max_tokens=None)
-

@@ -16,18 +16,29 @@ from forkroot.core.api.protocol import CallFailed, EngineDied, InvalidCall
 from .conftest import Served, answering
 from .test_programs import ITEMS, reading
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [
+    pytest.mark.timeout(60),
+    # FastAPI silences it by `catch_warnings`, which other threads of the process undo
+    pytest.mark.filterwarnings("ignore:The 'alias' attribute"),
+]
 Client = Callable[..., Any]
 
 
 class Routed:
     """A server over a router over servers of these backends; `url` is its address."""
 
-    def __init__(self, served: Served, client: Client, *backends: Any, **settings: Any) -> None:
+    def __init__(
+        self,
+        served: Served,
+        client: Client,
+        *backends: Any,
+        heartbeat: float = 1e6,
+        **settings: Any,
+    ) -> None:
         admin = Settings(keys=("other",), admin_keys=("admin",))
         urls = [served(it, settings=admin) for it in backends]
         replicas = {url: client(url, api_key="admin") for url in urls}
-        self.router = Router(replicas, heartbeat=0.1, hang_timeout=1e6)
+        self.router = Router(replicas, heartbeat=heartbeat, hang_timeout=1e6)
         self.url = served(self.router, **settings)
 
 
@@ -58,7 +69,7 @@ def test_a_program_of_a_dead_engine_is_run_by_another_replica(
 
     dead = [1]
     there = [ScriptedBackend(dying), ScriptedBackend(dying)]
-    routed = Routed(served, client, *there)
+    routed = Routed(served, client, *there, heartbeat=0.1)
     backend = client(routed.url)
     with pytest.raises(EngineDied):
         programs["judge"].run(essay="tea", backend=backend, remote=True)

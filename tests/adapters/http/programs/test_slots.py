@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from forkroot.adapters.http.programs.slots import RunSlots
 
 ACTIONS = st.lists(
-    st.tuples(st.sampled_from(("take", "take", "give", "cancel", "give_and_cancel")), st.integers()),
+    st.tuples(
+        st.sampled_from(("take", "take", "give", "cancel", "give_and_cancel")), st.integers()
+    ),
     max_size=40,
 )
 
