@@ -21,11 +21,13 @@ from forkroot.core.api.protocol import (
     Image,
     InvalidCall,
     Message,
+    Overloaded,
     Regex,
     Sampling,
     Text,
     Video,
 )
+from forkroot.core.engine import pending_calls
 from forkroot.core.engine.pictures.pool import PicturePool
 from forkroot.core.local import LocalBackend
 
@@ -124,6 +126,19 @@ def test_a_deadline_ends_a_call_that_waits_for_its_picture(backend, decoder):
     reply = backend.submit(ask(SLOW, "?", deadline=0.05))
     with pytest.raises(DeadlineExceeded, match="waits for its constraint or its pictures"):
         reply.result(60)
+
+
+@pytest.mark.parametrize("deadline", [None, 60.0])
+def test_a_call_that_waits_for_too_long_ends_in_a_typed_error(
+    backend, decoder, monkeypatch, deadline
+):
+    monkeypatch.setattr(pending_calls, "SECONDS_HELD", 0.05)
+    reply = backend.submit(ask(SLOW, "?", deadline=deadline))
+    with pytest.raises(Overloaded, match=r"for its constraint or its pictures, .* 0.05 s"):
+        reply.result(10)
+    monkeypatch.undo()
+    decoder.may_go_on.set()
+    assert len(backend.submit(ask(SLOW, "?")).result(10).outputs[0].ids) == 4
 
 
 def test_a_picture_is_decoded_once_for_calls_that_show_it(backend, decoder):
