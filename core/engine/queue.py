@@ -19,12 +19,13 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
 
+from ..common.ranking import Ranking
 from ..radix.cache import RadixCache
-from .ranking import Ranking
 from .sequence import Sequence
 from .tenants import Tenants
 
 MATCHES_PER_STEP = 64
+TRIED_PER_STEP = 256  # sequences that do not fit, after which no more are tried
 
 
 class WaitingQueue:
@@ -42,7 +43,7 @@ class WaitingQueue:
         self._context_len = context_len
         self._random = random.Random(seed)
         self._waiting: dict[Sequence, int] = {}
-        self._rankings: dict[str, Ranking] = {}  # of each tenant, under "lpm"
+        self._rankings: dict[str, Ranking[Sequence]] = {}  # of each tenant, under "lpm"
         self._unmatched: OrderedDict[Sequence, None] = OrderedDict()  # next to match first
         self._rematched: list[Sequence] = []
         self._last_key = b""

@@ -1,4 +1,4 @@
-"""Waiting sequences stay sorted by rank, whatever comes, goes and changes meanwhile."""
+"""Items stay sorted by rank, whatever comes, goes and changes meanwhile."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from forkroot.core.engine.ranking import Ranking
+from forkroot.core.common.ranking import Ranking
 
 
-def waiting(*ranks: int) -> tuple[Ranking, list[Any]]:
+def waiting(*ranks: int) -> tuple[Ranking[Any], list[Any]]:
     sequences = [Waiting(rank=rank, number=number) for number, rank in enumerate(ranks)]
-    ranking = Ranking(lambda it: (it.rank, it.number))  # type: ignore[attr-defined]
+    ranking = Ranking(lambda it: (it.rank, it.number))
     for sequence in sequences:
-        ranking.add(sequence)  # type: ignore[arg-type]
+        ranking.add(sequence)
     return ranking, sequences
 
 
@@ -68,9 +68,9 @@ def test_what_is_removed_while_it_is_read_is_left_out_and_nothing_else() -> None
     ranking, sequences = waiting(*range(200))
     found = []
     for sequence in ranking:
-        found.append(sequence.rank)  # type: ignore[attr-defined]
+        found.append(sequence.rank)
         ranking.remove(sequence)
-        if sequence.rank % 3 == 0 and sequence.rank < 199:  # type: ignore[attr-defined]
-            ranking.remove(sequences[sequence.rank + 1])  # type: ignore[attr-defined]
+        if sequence.rank % 3 == 0 and sequence.rank < 199:
+            ranking.remove(sequences[sequence.rank + 1])
     assert found == [rank for rank in range(200) if rank % 3 != 1]
     assert len(ranking) == 0
