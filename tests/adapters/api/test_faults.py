@@ -94,7 +94,7 @@ def good(exchange: Exchange) -> None:
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 529])
 def test_errors_that_pass_are_retried(status: int) -> None:
     with api_server(in_turn(refusal(status), good)) as server, connected(server) as backend:
-        completion = backend.submit(CALL).result(20)
+        completion = backend.submit(CALL).result(60)
     assert completion.text == "well"
     assert completion.usage.requests == len(server.requests) == 2
 
@@ -102,7 +102,7 @@ def test_errors_that_pass_are_retried(status: int) -> None:
 def test_connections_that_are_reset_before_an_answer_are_made_again() -> None:
     answer = in_turn(lambda it: it.reset(), lambda it: it.reset(), good)
     with api_server(answer) as server, connected(server) as backend:
-        assert backend.submit(CALL).result(20).text == "well"
+        assert backend.submit(CALL).result(60).text == "well"
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_errors_that_stay_are_not_retried(status: int, kind: type[ForkrootError]
     headers = {"Location": "http://127.0.0.1:9/"} if status == 302 else {}
     with api_server(refusal(status, **headers)) as server, connected(server) as backend:
         with pytest.raises(kind):
-            backend.submit(CALL).result(10)
+            backend.submit(CALL).result(60)
         assert len(server.requests) == 1
 
 
@@ -130,7 +130,7 @@ def test_a_used_up_quota_is_not_retried() -> None:
     error = {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}
     with api_server(lambda it: it.json(error, 429)) as server, connected(server) as backend:
         with pytest.raises(CallFailed, match="exceeded your quota"):
-            backend.submit(CALL).result(10)
+            backend.submit(CALL).result(60)
         assert len(server.requests) == 1
 
 
@@ -145,7 +145,7 @@ def test_a_storm_of_429_ends_in_answers_and_at_the_last_retry_in_overloaded() ->
         assert {reply.result(60).text for reply in replies} == {"well"}
     with api_server(refusal(429, **NOW)) as server, connected(server, max_retries=2) as backend:
         with pytest.raises(Overloaded):
-            backend.submit(CALL).result(20)
+            backend.submit(CALL).result(60)
         assert len(server.requests) == 3
 
 
@@ -155,7 +155,7 @@ def test_retry_after_is_honoured_within_the_deadline() -> None:
         connected(server) as backend,
     ):
         start = time.monotonic()
-        assert backend.submit(CALL).result(20).text == "well"
+        assert backend.submit(CALL).result(60).text == "well"
         assert time.monotonic() - start >= 0.7
     with api_server(refusal(429, Retry_After="30")) as server, connected(server) as backend:
         with pytest.raises(Overloaded):  # at once: the deadline comes before the server is ready
@@ -172,7 +172,7 @@ def test_a_deadline_ends_a_call_whatever_the_server_does() -> None:
         connected(server) as backend,
         pytest.raises(DeadlineExceeded, match=r"deadline=0\.2"),
     ):
-        backend.submit(Call(CALL.prompt, deadline=0.2)).result(10)
+        backend.submit(Call(CALL.prompt, deadline=0.2)).result(60)
 
 
 def test_no_more_requests_are_open_than_max_concurrency() -> None:
@@ -182,7 +182,7 @@ def test_no_more_requests_are_open_than_max_concurrency() -> None:
 
     with api_server(slow) as server, connected(server, max_concurrency=3) as backend:
         replies = [backend.submit(CALL) for _ in range(12)]
-        assert {reply.result(20).text for reply in replies} == {"well"}
+        assert {reply.result(60).text for reply in replies} == {"well"}
         assert server.most_running == 3
 
 
@@ -255,7 +255,7 @@ def test_a_body_that_is_not_an_answer_is_one_error(data: bytes) -> None:
         connected(server, max_retries=0) as backend,
         pytest.raises(CallFailed),
     ):
-        backend.submit(CALL).result(20)
+        backend.submit(CALL).result(60)
 
 
 def test_a_body_that_is_cut_off_or_too_large_is_one_error() -> None:
@@ -268,14 +268,14 @@ def test_a_body_that_is_cut_off_or_too_large_is_one_error() -> None:
         connected(server, max_retries=0) as backend,
         pytest.raises(CallFailed),
     ):
-        backend.submit(CALL).result(10)
+        backend.submit(CALL).result(60)
     large = json.dumps(chat_body("x" * 100_000)).encode()
     packed = gzip.compress(large)
     answers = (lambda it: it.raw(large), lambda it: it.raw(packed, Content_Encoding="gzip"))
     for answer in answers:
         with api_server(answer) as server, connected(server, max_body=50_000) as backend:
             with pytest.raises(CallFailed, match="max_body=50000"):
-                backend.submit(CALL).result(10)
+                backend.submit(CALL).result(60)
             assert len(server.requests) == 1
 
 
@@ -285,7 +285,7 @@ def test_a_body_that_falls_silent_is_one_error_and_not_retried() -> None:
 
     with api_server(slow) as server, connected(server, silence=0.3) as backend:
         with pytest.raises(CallFailed, match=r"silence=0\.3"):
-            backend.submit(STREAMED).result(10)
+            backend.submit(STREAMED).result(60)
         assert len(server.requests) == 1
 
 
@@ -359,7 +359,7 @@ def test_a_server_that_does_not_exist_is_one_error() -> None:
         ) as backend,
         pytest.raises(CallFailed, match="cannot be reached"),
     ):
-        backend.submit(CALL).result(20)
+        backend.submit(CALL).result(60)
 
 
 def test_a_cancelled_call_ends_with_what_has_come() -> None:
@@ -403,7 +403,7 @@ def test_a_backend_is_pickled_without_a_key(monkeypatch: pytest.MonkeyPatch) -> 
             data = pickle.dumps(backend)
             assert KEY.encode() not in data
             with pickle.loads(data) as other:
-                assert other.submit(CALL).result(10).text == "well"
+                assert other.submit(CALL).result(60).text == "well"
         with connected(server) as backend, pytest.raises(NotPicklable) as caught:
             pickle.dumps(backend)
         assert KEY not in str(caught.value)
@@ -446,7 +446,7 @@ def test_no_key_is_in_any_log_error_traceback_or_repr(capfd: pytest.CaptureFixtu
                 for call in (CALL, STREAMED):
                     error = backend.submit(call)
                     with pytest.raises(ForkrootError) as caught:
-                        error.result(20)
+                        error.result(60)
                     found += traceback.format_exception(caught.value)
                     found += with_locals(caught.value)
                     found += [repr(caught.value), repr(caught.value.args)]

@@ -22,7 +22,7 @@ from forkroot.examples.essay_judge import essay_judge
 
 from .programs import CASES, answer, branching, forks, seen
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 OTHER = """
 import json, sys
 from pathlib import Path

@@ -16,7 +16,7 @@ from forkroot.examples.essay_judge import RUBRIC, essay_judge
 
 from .programs import answer, branching, forks, seen, uneven
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 ITEMS = [{"topic": "tea", "essay": "Long."}, {"topic": "sea", "essay": "Short."}]
 
 
