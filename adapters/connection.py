@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 
 from ..core.api.keywords import ENGINE_SETTINGS, KeywordOwner, suggestion_for
 from ..core.api.owner import NonCopyable
+from ..core.api.hidden import with_hidden_key
 from ..core.api.protocol import (
     Backend,
     BackendClosed,
@@ -93,6 +94,7 @@ def connect(
     `adapters.http.client.RemoteBackend` (api_key and its like). Raises InvalidModel or InvalidCall,
     and BackendClosed for a URL where no forkroot server answers.
     """
+    settings = with_hidden_key(settings)
     if not isinstance(process, bool):
         raise InvalidCall("process", process, "True or False")
     if not isinstance(restart, bool) or (restart and not process and replicas is None):
