@@ -8,6 +8,9 @@ behind it waiting until it does. A root has no privilege: it comes before its br
 matches as much as they do and arrived first; roots prefilled ahead of other programs' branches
 would only fill the pool.
 
+Calls whose hint says how much is left of their program rank higher: the shortest rest first
+(`programs`). Match and this credit together count as `context_len` at most, so the bound stays.
+
 All this is of one tenant's sequences. Tenants take turns, by what each has got (`tenants`); one
 that waits alone is served in exactly this order.
 """
@@ -21,6 +24,7 @@ from collections.abc import Collection, Iterator
 
 from ..common.ranking import Ranking
 from ..radix.cache import RadixCache
+from .programs import credit
 from .sequence import Sequence
 from .tenants import Tenants
 
@@ -33,13 +37,22 @@ class WaitingQueue:
     """Waiting sequences under one order: "lpm", "dfs", "fcfs" or "random".
 
     hold_min: shared uncomputed tokens for which a sequence waits on one that computes them.
+    hints: whether hints rank calls.
     tenants: of the sequences that wait here or have been admitted, until `leave`.
     """
 
     def __init__(
-        self, order: str, *, ageing: int, context_len: int, hold_min: int, seed: int = 0
+        self,
+        order: str,
+        *,
+        ageing: int,
+        context_len: int,
+        hold_min: int,
+        seed: int = 0,
+        hints: bool = True,
     ) -> None:
         self._order = order
+        self._hints = hints
         self._ageing = ageing
         self._context_len = context_len
         self._random = random.Random(seed)
@@ -65,6 +78,7 @@ class WaitingQueue:
         """Add a sequence; its age counts from now."""
         self._enter(sequence)
         sequence.arrival = self.tenants[sequence.job.call.owner].num_admitted
+        sequence.credit = credit(sequence, self._context_len) if self._hints else 0
         self._num_added += 1
         self._insert(sequence, self._num_added)
 
@@ -201,7 +215,8 @@ class WaitingQueue:
     def _rank(self, sequence: Sequence) -> tuple[int, int]:
         """Sorts by rank, less the admissions so far, which all have in common. A level of priority
         is worth one context."""
-        gained = sequence.match_len - self._ageing * sequence.arrival
+        known = min(sequence.match_len + sequence.credit, self._context_len)
+        gained = known - self._ageing * sequence.arrival
         bonus = self._context_len * sequence.job.call.priority
         return -gained - bonus, self._waiting[sequence]
 
