@@ -1,7 +1,7 @@
 """An OpenAI-compatible server as a backend: one HTTP request for each call, on /v1/completions.
 
 Plain `http.client` in threads, to take as little as can be from the server beside it. A prompt is
-sent as token ids where the server takes these, otherwise as the text that they spell.
+sent as token ids where the server takes these, otherwise as text.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPResponse
@@ -17,6 +17,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from forkroot.core.api.protocol import (
+    BackendInfo,
     Call,
     CallFailed,
     Choices,
@@ -26,6 +27,8 @@ from forkroot.core.api.protocol import (
     OptionScore,
     Output,
     Regex,
+    Reply,
+    Text,
     Tokens,
     UnsupportedCall,
     Usage,
@@ -112,6 +115,14 @@ class Remote:
         self._pool.submit(self._run, call, mailbox)
         return mailbox
 
+    def cancel(self, reply: Reply) -> None:
+        """Calls are not cancelled: they end by themselves."""
+
+    def info(self) -> BackendInfo:
+        """The model's name, and what calls may have."""
+        features = frozenset({"tokens", "options", "constraints"})
+        return BackendInfo(self._model, 1 << 20, len(self._tokenizer.token_bytes), features)
+
     def close(self) -> None:
         """No more calls."""
         self._pool.shutdown()
@@ -138,11 +149,13 @@ class Remote:
                     if call.stream:
                         mailbox.put(Chunk(choice["text"]))
         ids = ids or self._tokenizer.encode(text)
-        return Completion((Output(text, tuple(ids), "length"),), _usage(usage))
+        spelled = tuple(ids) if self._tokenizer.decode(ids) == text else None
+        segments = (Text(text, spelled),)
+        return Completion((Output(text, tuple(ids), "length", segments=segments),), _usage(usage))
 
     def _score(self, call: Call) -> Completion:
         """Log-probabilities of options as a server echoes them, all options in one request."""
-        before = list(_ids(call))
+        before = self._ids(call)
         options = [self._tokenizer.encode_after(text) for text in call.options]
         body = {
             "model": self._model,
@@ -156,16 +169,33 @@ class Remote:
         scores = []
         for text, ids, choice in zip(call.options, options, answer["choices"], strict=True):
             logprobs = choice["logprobs"]["token_logprobs"][len(before) :]
-            scores.append(OptionScore(text, tuple(ids), tuple(logprobs)))
+            scores.append(OptionScore(text, tuple(ids), tuple(logprobs), (Text(text),)))
         return Completion(usage=_usage(answer["usage"]), scores=tuple(scores))
 
     def _body(self, call: Call) -> dict[str, Any]:
-        ids = _ids(call)
-        prompt = ids if self._dialect.has_ids else self._tokenizer.decode(ids)
+        prompt = self._ids(call) if self._dialect.has_ids else self._text(call)
         body = {"model": self._model, "prompt": prompt, "temperature": 0.0, **self._dialect.extras}
+        if "ignore_eos" in body:
+            body["ignore_eos"] = call.sampling.ignore_eos
+        if call.sampling.stop:
+            body["stop"] = list(call.sampling.stop)
         if call.constraint is not None:
-            body |= {**self._dialect.constrain(call.constraint), "ignore_eos": False}
+            body |= self._dialect.constrain(call.constraint)
         return body
+
+    def _ids(self, call: Call) -> list[int]:
+        """The tokens of a prompt."""
+        return self._tokenizer.encode_prompt(call.prompt)
+
+    def _text(self, call: Call) -> str:
+        """The text of a prompt, for a server that puts its own start token in front."""
+        assert isinstance(call.prompt, tuple)
+        texts = [
+            it.text if isinstance(it, Text) else self._tokenizer.decode(list(it.ids))
+            for it in call.prompt
+            if isinstance(it, Text | Tokens)
+        ]
+        return "".join(texts)
 
     def _post(self, body: dict[str, Any]) -> HTTPResponse:
         """Raises CallFailed for an answer that is not good."""
@@ -206,14 +236,6 @@ def _events(response: HTTPResponse, is_streamed: bool) -> Iterator[dict[str, Any
     for line in response:
         if line.startswith(b"data: {"):
             yield json.loads(line[6:])
-
-
-def _ids(call: Call) -> Sequence[int]:
-    """The tokens of a prompt, which are all that benchmarks send."""
-    assert isinstance(call.prompt, tuple)
-    (segment,) = call.prompt
-    assert isinstance(segment, Tokens)
-    return segment.ids
 
 
 def _usage(usage: dict[str, Any] | None) -> Usage:

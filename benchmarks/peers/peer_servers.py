@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tarfile
@@ -54,10 +55,13 @@ class Peer:
 
 def _vllm(folder: Path, model: Path, port: int, at_once: int, dtype: str) -> list[str]:
     module = [_python(folder), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
-    sizes = ["--dtype", dtype, "--max-model-len", "4096", "--max-num-seqs", "64"]
+    longest = json.loads((model / "config.json").read_text())["max_position_embeddings"]
+    sizes = ["--dtype", dtype, "--max-model-len", str(min(4096, longest))]
+    sizes += ["--max-num-seqs", "64"]
     where = ["--host", "127.0.0.1", "--port", str(port)]
-    json = ["--structured-outputs-config", '{"backend":"xgrammar","disable_any_whitespace":true}']
-    return [*module, *sizes, *where, *json, "--enable-prompt-tokens-details"]
+    constraints = '{"backend":"xgrammar","disable_any_whitespace":true}'
+    where += ["--structured-outputs-config", constraints]
+    return [*module, *sizes, *where, "--enable-prompt-tokens-details"]
 
 
 def _transformers(folder: Path, model: Path, port: int, at_once: int, dtype: str) -> list[str]:
