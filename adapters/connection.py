@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 from weakref import WeakValueDictionary
 
+from ..core.api.hidden import with_hidden_key
 from ..core.api.keywords import ENGINE_SETTINGS, KeywordOwner, suggestion_for
 from ..core.api.owner import NonCopyable
-from ..core.api.hidden import with_hidden_key
 from ..core.api.protocol import (
     Backend,
     BackendClosed,

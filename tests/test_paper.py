@@ -1,4 +1,4 @@
-"""The paper's evaluation: rows that survive a kill, a report that shows what they hold, programs."""
+"""The paper's evaluation: rows that survive a kill, the report, programs, listings."""
 
 from __future__ import annotations
 

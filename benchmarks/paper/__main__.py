@@ -76,6 +76,7 @@ def _about(kept: RowFile, settings: Settings) -> dict[str, str]:
         "model": settings.model,
         "size": f"--{settings.mode}; seed {settings.seed}; {settings.threads} thread(s) an engine",
         "peers": ", ".join(settings.peers) or "none in this run",
+        "GPU": "measured" if settings.has_gpu else "not measured: `--gpu` on a machine with one",
         "load": f"{min(loads[:-1] or loads):g} to {max(loads):g} running processes before a step;"
         " above 1 for each core, times are too long: read ratios and processor time",
         "time": f"{sum(kept.seconds.values()):.0f} s in {len(kept.steps)} steps",
@@ -87,6 +88,11 @@ def _about(kept: RowFile, settings: Settings) -> dict[str, str]:
 def _settings(args: argparse.Namespace) -> Settings:
     if args.data is not None and not args.data.is_dir():
         raise InvalidCall("data", str(args.data), "a folder")
+    if args.gpu:
+        import torch
+
+        if not torch.cuda.is_available():
+            raise InvalidCall("gpu", True, "a machine with a GPU that torch finds")
     mode = "full" if args.full else "smallest" if args.smallest else "quick"
     peers = {}
     for item in filter(None, args.peers.split(",")):

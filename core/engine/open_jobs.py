@@ -5,6 +5,7 @@ It knows nothing of batches and runners.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from ..api.protocol import CallFailed, CallTooLarge, DeadlineExceeded, ForkrootError, Overloaded
@@ -37,6 +38,8 @@ class OpenJobs:
         self._max_waiting = max_waiting
         self._clock = clock
         self._jobs: dict[Job, None] = {}
+        self._expiring: dict[Job, float] = {}
+        self._next_expiry = math.inf  # no deadline is over before
         self.counters = Counters()
         self.step_started = 0.0
 
@@ -57,6 +60,8 @@ class OpenJobs:
             return
         if job.call.deadline is not None:
             job.expires = job.arrived + job.call.deadline
+            self._expiring[job] = job.expires
+            self._next_expiry = min(self._next_expiry, job.expires)
         try:
             for sequence in job.sequences:
                 self._output_processor.begin(sequence)
@@ -122,13 +127,13 @@ class OpenJobs:
 
     def complete(self, job: Job) -> None:
         """End a job whose sequences have ended."""
-        del self._jobs[job]
+        self._forget(job)
         self._pinning.finish_branch(job, self._clock())
         job.mailbox.finish(self._output_processor.completion(job))
 
     def fail(self, job: Job, error: BaseException) -> None:
         """End a job in this error."""
-        del self._jobs[job]
+        self._forget(job)
         self.counters.failed_calls += 1
         for sequence in job.sequences:
             self._scheduler.finish(sequence)
@@ -143,9 +148,16 @@ class OpenJobs:
             self.fail(job, error)
 
     def expire(self, now: float) -> None:
-        """Fail the jobs whose deadlines are over."""
-        for job in [j for j in self._jobs if j.expires is not None and j.expires <= now]:
+        """Fail the jobs whose deadlines are over. Takes no time before the next one may be."""
+        if now < self._next_expiry:
+            return
+        for job in [job for job, expires in self._expiring.items() if expires <= now]:
             self.fail(job, DeadlineExceeded(f"deadline={job.call.deadline} s is over"))
+        self._next_expiry = min(self._expiring.values(), default=math.inf)
+
+    def _forget(self, job: Job) -> None:
+        del self._jobs[job]
+        self._expiring.pop(job, None)
 
     def _stream(self, sequence: Sequence) -> None:
         job = sequence.job

@@ -19,15 +19,17 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Collection, Iterator
 
+from ..common.ranking import Ranking
 from ..radix.cache import RadixCache
 from .programs import credit
 from .sequence import Sequence
 from .tenants import Tenants
 
-MATCHES_PER_STEP = 256
+MATCHES_PER_STEP = 64
+TRIED_PER_STEP = 256  # sequences that do not fit, after which no more are tried
 _MATCHES_BESIDE_OTHERS = 16  # of each tenant
 
 
@@ -55,7 +57,9 @@ class WaitingQueue:
         self._context_len = context_len
         self._random = random.Random(seed)
         self._waiting: dict[Sequence, int] = {}
-        self._num_matched = 0
+        self._rankings: dict[str, Ranking[Sequence]] = {}  # of each tenant, under "lpm"
+        self._unmatched: dict[str, OrderedDict[Sequence, None]] = {}  # next to match first
+        self._rematched: list[Sequence] = []
         self._last_key = b""
         self._num_added = 0
         self._num_returned = 0
@@ -76,28 +80,49 @@ class WaitingQueue:
         sequence.arrival = self.tenants[sequence.job.call.owner].num_admitted
         sequence.credit = credit(sequence, self._context_len) if self._hints else 0
         self._num_added += 1
-        self._waiting[sequence] = self._num_added
+        self._insert(sequence, self._num_added)
 
     def add_first(self, sequence: Sequence) -> None:
         """Let a retracted sequence wait again, before those retracted earlier; its age counts from
         its first arrival."""
         self._enter(sequence)
         self._num_returned += 1
-        self._waiting[sequence] = -self._num_returned
+        self._insert(sequence, -self._num_returned)
 
     def _enter(self, sequence: Sequence) -> None:
         call = sequence.job.call
         self.tenants.enter(call.owner, call.weight)
 
+    def _insert(self, sequence: Sequence, number: int) -> None:
+        owner = sequence.job.call.owner
+        self._waiting[sequence] = number
+        unmatched = self._unmatched.setdefault(owner, OrderedDict())
+        unmatched[sequence] = None
+        unmatched.move_to_end(sequence, last=False)  # a new one is matched first
+        if self._order == "lpm":
+            self._rankings.setdefault(owner, Ranking(self._rank)).add(sequence)
+
+    def _remove(self, sequence: Sequence) -> None:
+        owner = sequence.job.call.owner
+        del self._waiting[sequence], self._unmatched[owner][sequence]
+        if not self._unmatched[owner]:
+            del self._unmatched[owner]
+        if self._order == "lpm":
+            self._rankings[owner].remove(sequence)
+            if not self._rankings[owner]:
+                del self._rankings[owner]
+
     def leave(self, sequence: Sequence) -> None:
         """A sequence that was admitted has ended, or one that waits is to be admitted no more."""
-        was_running = sequence.row >= 0
-        if was_running or self._waiting.pop(sequence, None) is not None:
+        was_running, is_waiting = sequence.row >= 0, sequence in self._waiting
+        if not was_running and is_waiting:
+            self._remove(sequence)
+        if was_running or is_waiting:
             self.tenants.leave(sequence.job.call.owner, was_running)
 
     def admit(self, sequence: Sequence, num_tokens: int) -> None:
         """Take it out to run: all others of its tenant age by one. num_tokens: to be computed."""
-        del self._waiting[sequence]
+        self._remove(sequence)
         self.tenants.start(sequence.job.call.owner, num_tokens)
         if self._order == "dfs":
             self._last_key = _dfs_key(sequence)
@@ -114,30 +139,48 @@ class WaitingQueue:
         if sequence.needs_scores:
             sequence.num_cached_scores = cache.count_logprobs(namespace, *sequence.scores_wanted)
         match = cache.match(namespace, sequence.tokens, sequence.match_limit)
+        if match.length != sequence.match_len:
+            self._rematched.append(sequence)
         sequence.match_len, sequence.match_node = match.length, match.node
 
     def ranked(self, cache: RadixCache, skipped: Collection[str] = ()) -> Iterator[Sequence]:
         """Every waiting sequence, the next to admit first. Matches are updated first; of a long
         queue, those of a part. skipped: tenants whose sequences are left out; may change
         meanwhile."""
-        waiting = list(self._waiting)
-        self._match_some(waiting, cache)
+        self._match_some(cache)
         if self._order == "lpm":
-            waiting.sort(key=self._rank)
+            ranked = {name: iter(ranking) for name, ranking in self._rankings.items()}
         else:
-            waiting = self._sorted(waiting)
-            overdue = [sequence for sequence in waiting if self.is_overdue(sequence)]
-            rest = [sequence for sequence in waiting if not self.is_overdue(sequence)]
-            waiting = sorted(overdue, key=lambda sequence: sequence.arrival) + rest
-        return self._in_turn(waiting, skipped) if self.tenants.are_several else iter(waiting)
+            ranked = self._by_tenant(self._ordered())
+        if not self.tenants.are_several:
+            return next(iter(ranked.values()), iter(()))
+        return self._in_turn(ranked, skipped)
 
-    def _in_turn(self, ranked: list[Sequence], skipped: Collection[str]) -> Iterator[Sequence]:
+    def _ordered(self) -> list[Sequence]:
+        """All waiting sequences, those that are overdue first."""
+        waiting = self._sorted(list(self._waiting))
+        overdue = [sequence for sequence in waiting if self.is_overdue(sequence)]
+        rest = [sequence for sequence in waiting if not self.is_overdue(sequence)]
+        return sorted(overdue, key=lambda sequence: sequence.arrival) + rest
+
+    def _by_tenant(self, ordered: list[Sequence]) -> dict[str, Iterator[Sequence]]:
+        queues: dict[str, list[Sequence]] = {}
+        for sequence in ordered:
+            queues.setdefault(sequence.job.call.owner, []).append(sequence)
+        return {name: iter(queue) for name, queue in queues.items()}
+
+    def _in_turn(
+        self, ranked: dict[str, Iterator[Sequence]], skipped: Collection[str]
+    ) -> Iterator[Sequence]:
         """The sequences of each tenant in their order; tenants by what they have got by then."""
-        queues: dict[str, deque[Sequence]] = {}
-        for sequence in ranked:
-            queues.setdefault(sequence.job.call.owner, deque()).append(sequence)
-        while names := [name for name, queue in queues.items() if queue and name not in skipped]:
-            yield queues[self.tenants.next(names)].popleft()
+        left = set(ranked)
+        while names := [name for name in ranked if name in left and name not in skipped]:
+            name = self.tenants.next(names)
+            sequence = next(ranked[name], None)
+            if sequence is None:
+                left.discard(name)
+            else:
+                yield sequence
 
     def _sorted(self, waiting: list[Sequence]) -> list[Sequence]:
         waiting.sort(key=self._waiting.__getitem__)
@@ -150,21 +193,24 @@ class WaitingQueue:
         waiting.sort(key=lambda sequence: -sequence.job.call.priority)
         return waiting
 
-    def _match_some(self, waiting: list[Sequence], cache: RadixCache) -> None:
-        """Match waiting sequences; of a long queue, a part in each step, in turn. A tenant's queue
-        takes little time where another is here."""
-        queues, most = [waiting], MATCHES_PER_STEP
-        if self.tenants.are_several:
-            by_owner: dict[str, list[Sequence]] = {}
-            for sequence in waiting:
-                by_owner.setdefault(sequence.job.call.owner, []).append(sequence)
-            queues, most = list(by_owner.values()), _MATCHES_BESIDE_OTHERS
-        for queue in queues:
-            start = self._num_matched % len(queue) if len(queue) > most else 0
-            for sequence in (queue[start:] + queue[:start])[:most]:
+    def _match_some(self, cache: RadixCache) -> None:
+        """Match waiting sequences; of a long queue those that are new, and others in turn. A
+        tenant's queue takes little time where another is here."""
+        most = _MATCHES_BESIDE_OTHERS if self.tenants.are_several else MATCHES_PER_STEP
+        for unmatched in self._unmatched.values():
+            for _ in range(min(most, len(unmatched))):
+                sequence, _nothing = unmatched.popitem(last=False)
+                unmatched[sequence] = None
                 self.match(sequence, cache)
-        if len(waiting) > most:
-            self._num_matched += most
+        self._rank_again()
+
+    def _rank_again(self) -> None:
+        """Move the sequences that were matched since the last time to their ranks."""
+        rematched, self._rematched = self._rematched, []
+        if self._order == "lpm":
+            for sequence in rematched:
+                if sequence in self._waiting:
+                    self._rankings[sequence.job.call.owner].changed(sequence)
 
     def _rank(self, sequence: Sequence) -> tuple[int, int]:
         """Sorts by rank, less the admissions so far, which all have in common. A level of priority

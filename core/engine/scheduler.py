@@ -18,7 +18,7 @@ from .forks import Roots
 from .pictures.features import Features
 from .preemption import NOTHING, Holders, is_prefilling, unallocated
 from .prefilling import Prefilling
-from .queue import MATCHES_PER_STEP, WaitingQueue
+from .queue import TRIED_PER_STEP, WaitingQueue
 from .reservation import NewTokenRatio
 from .sequence import Sequence
 from .step_shares import StepShares
@@ -220,7 +220,7 @@ class Scheduler:
                 continue
             self._blocked.setdefault(name, needed)
             too_large.append(lease)
-            if self._queue.is_overdue(sequence) or len(too_large) == MATCHES_PER_STEP:
+            if self._queue.is_overdue(sequence) or len(too_large) == TRIED_PER_STEP:
                 break
         for lease in reversed(too_large):  # what is wanted first is evicted last
             self._cache.release(lease)

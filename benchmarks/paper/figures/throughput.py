@@ -45,6 +45,7 @@ def _own(name: str, engines: Engines) -> list[Row]:
         whole.first(1).run(engine)
     outcomes = in_turn(whole, pair, rounds)
     rows = [row for series, found in outcomes.items() for row in rows_of(whole, series, found)]
+    rows += _over(whole, NOTHING, outcomes[OURS], outcomes[NOTHING], 1.0)
     if not engines.baseline().can_run(whole.needs):
         reason = "the baseline has no constraints"
         return [*rows, missing(NAME, RATE, whole.title, BASELINE, reason)]
@@ -106,11 +107,7 @@ def _peer(name: str, kind: str, engines: Engines) -> list[Row]:
         whole.first(1).run(engine)
     outcomes = in_turn(whole, pair, engines.settings.num(1, 1, 3))
     rows = rows_of(whole, kind, outcomes[kind])
-    for measure, ratios in _ratios(outcomes[OURS], outcomes[kind]).items():
-        spread = (min(ratios), max(ratios)) if len(ratios) > 1 else (None, None)
-        cells = whole.title, kind, median(ratios), "×", *spread
-        paper = PAPER if measure == OVER else ""
-        rows.append(Row(NAME, measure, *cells, bar=OVER_BAR, paper=paper))
+    rows += _over(whole, kind, outcomes[OURS], outcomes[kind], OVER_BAR)
     if engines.baseline().can_run(whole.needs):
         judged = whole.first(engines.settings.num(1, 3, 8)).run(engines.baseline())
         rows.append(_equal(whole, kind, outcomes[kind][0], judged))
@@ -118,15 +115,22 @@ def _peer(name: str, kind: str, engines: Engines) -> list[Row]:
 
 
 OVER_BAR = 1.5
-OVER, CPU_OVER = "ours over the peer", "ours over the peer, by processor time"
+OVER, CPU_OVER = "ours over others", "ours over others, by processor time"
 
 
-def _ratios(ours: Sequence[Outcome], others: Sequence[Outcome]) -> dict[str, list[float]]:
-    pairs = list(zip(ours, others, strict=True))
-    return {
-        OVER: [b.seconds / a.seconds for a, b in pairs],
-        CPU_OVER: [b.cpu / max(a.cpu, 1e-3) for a, b in pairs],
-    }
+def _over(
+    whole: Workload, series: str, ours: Sequence[Outcome], others: Sequence[Outcome], bar: float
+) -> list[Row]:
+    """Ours over another engine, within each round."""
+    pairs, rows = list(zip(ours, others, strict=True)), []
+    for measure, ratios in (
+        (OVER, [b.seconds / a.seconds for a, b in pairs]),
+        (CPU_OVER, [b.cpu / max(a.cpu, 1e-3) for a, b in pairs]),
+    ):
+        spread = (min(ratios), max(ratios)) if len(ratios) > 1 else (None, None)
+        cells = whole.title, series, median(ratios), "×", *spread
+        rows.append(Row(NAME, measure, *cells, bar=bar, paper=PAPER if measure == OVER else ""))
+    return rows
 
 
 FIGURE = Figure(

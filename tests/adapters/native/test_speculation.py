@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from forkroot.adapters.native import assistant, function, gen, select, user
-from forkroot.adapters.native.language.expressions import Expression
 from forkroot.adapters.native.interpreter.template import Follower, Template
+from forkroot.adapters.native.language.expressions import Expression
 from forkroot.adapters.testing import ScriptedBackend, prompt_text, scored
 from forkroot.core.api.protocol import (
     Call,

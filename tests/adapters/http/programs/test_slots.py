@@ -1,4 +1,4 @@
-"""Properties of the slots for runs: bounds hold, nobody waits beside a free slot, tenants in turn."""
+"""Properties of the slots for runs: bounds hold, none waits beside a free slot, tenants in turn."""
 
 from __future__ import annotations
 
