@@ -19,7 +19,7 @@ from forkroot.adapters.testing import ScriptedBackend
 from forkroot.benchmarks.cache.virtual import VirtualRuntime
 from forkroot.benchmarks.paper.__main__ import main
 from forkroot.benchmarks.paper.caches import clipped, whole_prompts
-from forkroot.benchmarks.paper.engines import Engine
+from forkroot.benchmarks.paper.engines import Engine, Engines
 from forkroot.benchmarks.paper.figure import Chart, Figure, Settings, Step
 from forkroot.benchmarks.paper.figures.registry import FIGURES
 from forkroot.benchmarks.paper.listings import counting
@@ -295,6 +295,15 @@ def test_published_data_sets_are_read(tmp_path: Path) -> None:
     assert found == {"law": ([("What, is it?", list("abcd"), "B")],) * 2}
     assert sources.gsm8k(tmp_path)[1] == [("1+1?", "It is 2. The answer is 2")]
     assert list(sources.agent_calls(tmp_path)) == [("poignancy_event", {"event": "rain"})]
+
+
+def test_a_peer_that_is_not_there_is_not_measured_and_the_reason_is_kept(tmp_path: Path) -> None:
+    peers = {"sglang": "", "transformers": ""}
+    with Engines(Settings(peers=peers, peers_folder=tmp_path)) as engines:
+        for name, reason in (("sglang", "--peers sglang=URL"), ("transformers", "No such file")):
+            for _ in range(2):
+                found = engines.peer(name)
+                assert isinstance(found, str) and reason in found
 
 
 # --- caches made worse -----------------------------------------------------------------------
