@@ -59,7 +59,7 @@ from .core.api.protocol import (
     InvalidModel,
     Sampling,
 )
-from .core.model.hub.folders import model_folder, model_name
+from .core.model.hub.folders import model_folder, model_name, texts_folder
 from .core.radix.picture import Line, tree_lines, tree_svg
 from .examples.chat import Conversation, answer, talk, visible
 
@@ -233,13 +233,24 @@ def route(options: argparse.Namespace) -> int:
     start = partial(over_servers, options.replica, options.policy, **keys)
     with obeyed_once(), audited(options.audit_log), closing(start()) as backend:
         info = backend.info()
-        folder = model_folder(options.tokenizer or info.model)
+        folder = _folder_of_texts(options.tokenizer, info.model)
         texts = read_tokenizer(folder, EngineConfig(), info.vocabulary_size)
         backend.tokenizer = texts
         settings = replace(settings, tokenizer_info=tokenizer_info(folder))
         names = tuple(options.served_name or [info.model])
         runtime = Runtime(backend, texts, names, server_limits(options), version=__version__)
         return serve_http(runtime, settings, options.host, options.port)
+
+
+def _folder_of_texts(tokenizer: str | None, model: str) -> Path:
+    """The folder with the tokenizer of replicas; no weights are downloaded."""
+    if tokenizer is not None:
+        return texts_folder(tokenizer)
+    try:
+        return texts_folder(model)
+    except InvalidModel as error:
+        allowed = f"a model or folder with the tokenizer of the replicas' {model!r} ({error})"
+        raise InvalidCall("tokenizer", None, allowed) from error
 
 
 def drain(options: argparse.Namespace) -> int:

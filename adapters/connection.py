@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 from weakref import WeakValueDictionary
 
+from ..core.api.hidden import with_hidden_key
 from ..core.api.keywords import ENGINE_SETTINGS, KeywordOwner, suggestion_for
 from ..core.api.owner import NonCopyable
 from ..core.api.protocol import (
@@ -93,6 +94,7 @@ def connect(
     `adapters.http.client.RemoteBackend` (api_key and its like). Raises InvalidModel or InvalidCall,
     and BackendClosed for a URL where no forkroot server answers.
     """
+    settings = with_hidden_key(settings)
     if not isinstance(process, bool):
         raise InvalidCall("process", process, "True or False")
     if not isinstance(restart, bool) or (restart and not process and replicas is None):

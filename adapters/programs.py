@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from ..core.api.protocol import ForkrootError
+from ..core.api.protocol import ForkrootError, Prompt
 
 FEATURE = "programs"  # of the info of a server that runs them
 
@@ -21,13 +21,15 @@ class ProgramRequest:
 
     digest: of its graph. graph: as JSON, to be sent where the other end does not know the digest.
     namespace: as in `Call`; the other end keeps programs by it, too. body: arguments and settings,
-    as JSON.
+    as JSON. opening: the prompt that its first call begins with, as far as it is known before the
+    run: a router keeps runs together by it.
     """
 
     digest: str
     graph: bytes
     namespace: str
     body: bytes
+    opening: Prompt = ()
 
 
 class ProgramReceiver(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .api.config import EngineConfig
+from .engine.endings import Endings
 from .engine.engine import Engine
 from .engine.forks import Roots
 from .engine.output import OutputProcessor
@@ -40,6 +41,7 @@ def build_engine(
         context_len=config.context_len,
         hold_min=config.hold_min,
         seed=config.seed,
+        hints=config.hints,
     )
     features: Features[Sequence] | None = None
     if prepare is not None:
@@ -53,6 +55,7 @@ def build_engine(
         context_len=config.context_len,
         chunk_tokens=config.chunk_tokens,
         features=features,
+        endings=Endings(cache, config.hints),
     )
     engine = Engine(
         scheduler,

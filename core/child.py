@@ -26,6 +26,7 @@ from .process.ipc import Child, Connection, sendable, serve_parent
 _PREPARERS, _ENCODERS = 4, 2
 _SHORT = 1 << 14  # characters of a prompt that is encoded between other messages
 _KEPT_BYTES = 1 << 28  # of one array that a step frees, for the next step
+_NEW_OBJECTS = 10_000  # before they are searched for garbage
 _SECONDS_OF_THREAD = 0.0002  # after which another thread has its turn: the engine's waits least
 
 
@@ -88,6 +89,7 @@ class RequestHandler:
         self._backend = LocalBackend.from_folder(model, self._ranks, **given)
         gc.collect()
         gc.freeze()  # what stays for good is not looked at during a step
+        gc.set_threshold(_NEW_OBJECTS, *gc.get_threshold()[1:])
         threading.Thread(target=self._report_death, args=(self._backend,), daemon=True).start()
 
     def _report_death(self, backend: LocalBackend) -> None:

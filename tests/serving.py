@@ -21,7 +21,7 @@ def serving(runtime: Runtime, settings: Settings | None = None) -> Iterator[str]
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
-        yield announced.get(timeout=30)
+        yield announced.get(timeout=60)
     finally:
         server.should_exit = True
         thread.join(60)

@@ -201,7 +201,7 @@ def test_a_call_ends_once(
     assert kills.ends_once(answer, is_cut_allowed=True) is once_of_a_dead_server
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 def test_a_program_whose_engine_thread_dies_connects_again_and_gets_equal_answers() -> None:
     fault = Fault("thread", "RAISE", "decode", "program")
     with closing(Programs()) as programs:

@@ -25,6 +25,7 @@ import pytest
 
 from forkroot.adapters.http.server.runtime import Runtime
 from forkroot.core.local import LocalBackend
+from forkroot.core.model.hub.folders import model_folder
 
 from .serving import serving
 
@@ -39,6 +40,7 @@ TEXTS = [*PAGES, "CHANGELOG.md", "CONTRIBUTING.md", "models/tiny/EVAL.md"]
 OURS = "(?:adapters|benchmarks|core|docs|examples|kernels|models|tests)"
 NOTEBOOKS = sorted((ROOT / "docs/notebooks").glob("*.ipynb"))
 URL = "http://127.0.0.1:30000"
+SEEING = "docs/images.md"  # whose server has the model that sees
 FRAMEWORKS = ("dspy", "guidance", "langchain_core", "openai")
 NOT_RUN = {  # by their first lines
     "import sglang": "README.md: it needs SGLang, as tests/adapters/http/sglang does",
@@ -64,6 +66,7 @@ for line in sys.stdin:
     print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), files[0], flush=True)
 else:
     sys.exit()
+os.chdir(os.path.dirname(files[0]))
 for number, file in enumerate((os.devnull, *files)):
     os.dup2(os.open(file, os.O_RDWR | os.O_CREAT), number)
 one = {{"__name__": "page"}}
@@ -135,6 +138,21 @@ def url() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
+def seeing_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of a server of the embedded model that sees."""
+    for name in ("PIL", "transformers"):
+        pytest.importorskip(name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        folder = model_folder("tiny-vision")
+    with (
+        LocalBackend.from_folder(folder, dtype="float32", num_slots=20_000) as backend,
+        serving(Runtime(backend, backend.tokenizer, ("tiny-vision",))) as url,
+    ):
+        yield url
+
+
+@pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """run([(place, source, is_alone), ...]): these blocks, in one process."""
     command, pipes = [sys.executable, "-c", RUN], {"stdin": PIPE, "stdout": PIPE}
@@ -162,11 +180,14 @@ def test_pages_have_programs_and_few_are_not_run() -> None:
 
 
 @pytest.mark.parametrize("page", WITH_PROGRAMS)
-def test_the_programs_of_a_page_run_and_print_what_it_says(page: str, url: str, run: Run) -> None:
+def test_the_programs_of_a_page_run_and_print_what_it_says(
+    page: str, run: Run, request: pytest.FixtureRequest
+) -> None:
     found = programs(page)
     for name in FRAMEWORKS:
         if find_spec(name) is None and any(name in block.source for block in found):
             pytest.skip(f"needs {name}")
+    url: str = request.getfixturevalue("seeing_url" if page == SEEING else "url")
     is_alone = page == "README.md"
     given = [(it.place, it.source.replace(URL, url), is_alone) for it in found]
     done = run(given)

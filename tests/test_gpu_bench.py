@@ -141,11 +141,11 @@ def test_every_stage_runs_on_a_bare_machine_from_a_copied_tree_and_a_folder_of_w
     assert cases["tests"]["pytest, no GPU needed"]["passed"] >= 4
     assert re.match(r"[6-9]\d|\d{3}", cases["tests"]["collected"]["summary"])
     for sampling in ("greedy", "top-p"):
-        for root in ("", ", root 40"):
+        for root in ("", ", root 16"):
             step = cases["steps"][f"llama-3.1-8b decode 3 {sampling}{root}"]
             assert min(step[key] for key in ("ms", "device_ms", "host_ms", "over_floor")) > 0
             assert step["layers"] == "1 of 2"
-    kernels = cases["steps"]["llama-3.1-8b kernels of prefill 40"]["kernels"]
+    kernels = cases["steps"]["llama-3.1-8b kernels of prefill 16"]["kernels"]
     times = [it["us"] for it in kernels]
     assert len(kernels) == 15 and times == sorted(times, reverse=True) and all(times)
     assert {name.split()[0] for name in cases["models"]} == {"mixtral-8x7b", "llama-2-70b"}
@@ -281,7 +281,7 @@ def test_a_run_that_is_killed_keeps_every_case_that_ended(tree: Path, tmp_path: 
     row = rows_of(out)["ceilings"]
     assert row["figures"]["cases"] == {"good": {"n": 1}, "after": {"n": 2}}
     assert row["running"] == "hangs" and row["benchmark"] == "gpu" and row["tiny"] is False
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while is_running(pid):
         assert time.monotonic() < deadline, "the stage outlived the run"
         time.sleep(0.02)

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 from forkroot.benchmarks.common.pictures import clip, picture
 from forkroot.benchmarks.media.checkpoint import make
-from forkroot.benchmarks.media.programs import Size, measure, questions
+from forkroot.benchmarks.media.programs import Size, measure, questions, sampled
 
 SIZES = {"image": Size(2, 6, 28, 1, 4), "video": Size(1, 3, 28, 4, 4)}
 
@@ -24,7 +24,7 @@ def test_answers_are_those_of_transformers_and_pictures_are_computed_once(
     kind: str, tmp_path: Path
 ) -> None:
     folder = make(kind, "tiny", 1, tmp_path / kind)
-    args = SimpleNamespace(seed=3, repeats=1, no_rival=False, dtype="float32")
+    args = SimpleNamespace(seed=3, repeats=1, no_rival=False, dtype="float32", sample=None)
     figures = measure(folder, kind, SIZES[kind], args, process_time)
     assert "skipped" not in figures
     assert figures["programs"] == SIZES[kind].questions
@@ -34,6 +34,12 @@ def test_answers_are_those_of_transformers_and_pictures_are_computed_once(
         assert figures[mode]["cached_tokens"] == 0 < figures["cache"]["cached_tokens"]
     encoded = [figures[mode]["pictures_encoded"] for mode in ("cache", "nothing")]
     assert encoded == [SIZES[kind].media, SIZES[kind].questions]
+
+
+def test_a_sample_is_spread_over_all_questions() -> None:
+    asked = questions("image", SIZES["image"], 1)
+    assert sampled(asked, None) == sampled(asked, 9) == asked
+    assert sampled(asked, 3) == asked[::2]
 
 
 def test_pictures_and_questions_are_drawn_from_a_seed() -> None:

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from forkroot.models.training.scenes.drawing import COLOURS, SHAPES, Scene, Thing, covered, draw
+from forkroot.models.training.scenes.drawing import (
+    COLOURS,
+    SHAPES,
+    UNNAMED,
+    Scene,
+    Thing,
+    covered,
+    draw,
+)
 from forkroot.models.training.scenes.pictures import save_pictures
 from forkroot.models.training.scenes.questions import FAMILIES, Asked, description, lesson
 from forkroot.models.training.scenes.scene import WORDS, is_held_out, scene_of
@@ -191,12 +199,24 @@ def test_a_lesson_names_the_answer_that_would_make_a_held_out_pair() -> None:
             assert is_held_out(it.question.split()[-1].strip("?"), it.held_out[0])
 
 
-def test_half_of_a_lesson_is_about_sides() -> None:
+def test_a_third_of_a_lesson_is_about_sides() -> None:
     rng = random.Random(7)
     scenes = [scene_of(rng, "two", held_out=False) for _ in range(60)]
     kinds = [it.kind for scene in scenes for it in lesson(rng, scene, 12)]
     share = sum(kind in ("across", "down", "half", "end", "end_colour") for kind in kinds)
-    assert 0.4 < share / len(kinds) < 0.7
+    assert 0.25 < share / len(kinds) < 0.45
+
+
+def test_of_shapes_without_a_name_colours_are_asked_in_every_colour() -> None:
+    rng = random.Random(8)
+    scenes = [scene_of(rng, "unnamed", held_out=False) for _ in range(200)]
+    assert {thing.what for scene in scenes for thing in scene.things} == set(UNNAMED)
+    assert {it.kind for scene in scenes for it in lesson(rng, scene, 12)} == {"end_colour"}
+    pairs = {(thing.what, thing.colour) for scene in scenes for thing in scene.things}
+    assert len(pairs) == len(UNNAMED) * len(COLOURS)
+    assert not any(is_held_out(*pair) for pair in pairs)
+    drawn = [covered(Thing(what, "red", 0.5, 0.5, 0.2), 64) for what in UNNAMED]
+    assert all(0.03 < share.mean() < 0.16 and share.max() == 1 for share in drawn)
 
 
 @pytest.mark.parametrize(

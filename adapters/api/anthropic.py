@@ -9,7 +9,7 @@ from typing import Any
 from ...core.api.protocol import Call, Chat, FinishReason, UnsupportedCall
 from .failures import Failure, interrupted
 from .messages import Picture, Turn, tool_choice, turns_of
-from .request import Ending, Event, Piece, Refusal, Request, Tokens, ToolPiece
+from .request import Ending, Event, Piece, Refusal, Request, Tokens, ToolPiece, counted
 from .settings import ApiSettings
 from .structured import Form, form_of
 from .unsupported import check_supported, finished, sampled
@@ -196,10 +196,9 @@ def _ending(message: Mapping[str, Any]) -> list[Event]:
 
 def _tokens(usage: Mapping[str, Any]) -> Tokens:
     """Tokens that a message reports; those of the prompt are in three parts."""
-    read = usage.get("cache_read_input_tokens") or 0
-    prompt = usage.get("input_tokens")
-    if prompt is not None:
-        prompt += read + (usage.get("cache_creation_input_tokens") or 0)
-    cached = None if prompt is None else int(read)
-    completion = usage.get("output_tokens")
-    return Tokens(prompt, cached, None if completion is None else int(completion))
+    read, completion = counted(usage.get("cache_read_input_tokens")), usage.get("output_tokens")
+    written = None if completion is None else counted(completion)
+    if usage.get("input_tokens") is None:
+        return Tokens(None, None, written)
+    prompt = counted(usage["input_tokens"]) + counted(usage.get("cache_creation_input_tokens"))
+    return Tokens(prompt + read, read, written)

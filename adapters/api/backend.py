@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...core.api.dialects import log_ignored
+from ...core.api.hidden import with_hidden_key
 from ...core.api.owner import Closing, Owner, not_picklable
 from ...core.api.protocol import (
     BackendClosed,
@@ -41,7 +42,8 @@ class ApiBackend(Closing):
     """
 
     def __init__(self, ref: str, settings: Mapping[str, Any]) -> None:
-        self._given = ref, dict(settings)
+        settings = with_hidden_key(settings)
+        self._given = ref, settings
         self.settings = ApiSettings.of(ref, settings)
         is_openai = self.settings.provider.name == "openai"
         self._wire: Wire = (OpenAIWire if is_openai else AnthropicWire)(self.settings)
@@ -64,6 +66,8 @@ class ApiBackend(Closing):
         close_at_exit(self)
 
     def __repr__(self) -> str:
+        if "settings" not in vars(self):  # they were refused, and a traceback prints its locals
+            return f"<{type(self).__name__}>"
         return f"<API backend {self._given[0]} at {self.settings.base_url}>"
 
     def submit(self, call: Call) -> Mailbox:
@@ -80,7 +84,7 @@ class ApiBackend(Closing):
             mailbox.fail(error)
             return mailbox
         except Exception as error:  # such as a tool without a name
-            reason = f"{type(error).__name__}: {error!s:.200}"
+            reason = f"{type(error).__name__}: {self.settings.redacted(str(error)):.200}"
             mailbox.fail(CallFailed(f"the call cannot be sent to an API: {reason}"))
             return mailbox
         with self._gate:

@@ -12,7 +12,8 @@ from .request import Ending, Event, Piece, Refusal, Request, ToolPiece
 class Draft:
     """Takes what comes, and gives what readers may see. Mutable.
 
-    is_over: no more can come that counts. refusal: why there is no answer.
+    is_over: no more can come that counts. refusal: why there is no answer. num_pieces: of text,
+      that came.
     """
 
     def __init__(self, request: Request) -> None:
@@ -20,11 +21,13 @@ class Draft:
         self.reason: FinishReason | None = None
         self.text = ""
         self.is_cut = False
+        self.num_pieces = 0
         self._matched: str | None = None
         self._tools: dict[int, list[str]] = {}
         self._stops = request.stops
         self._strips_blanks = request.strips_blanks
         self._held = ""
+        self._half = ""  # of a character outside of the first plane
 
     @property
     def is_over(self) -> bool:
@@ -35,7 +38,8 @@ class Draft:
         """Text that is certain with this event."""
         match event:
             case Piece(_, text):
-                return self._add(text)
+                self.num_pieces += 1
+                return self._add(self._unicode(text))
             case ToolPiece(_, number, name, arguments):
                 tool = self._tools.setdefault(number, ["", ""])
                 tool[0] += name
@@ -53,6 +57,13 @@ class Draft:
         segments = (Text(found),) if found else ()
         ending = reason or self.reason or "abort"
         return Output(found, (), ending, self._matched, segments)
+
+    def _unicode(self, text: str) -> str:
+        """A piece without lone surrogates: halves of one character may be in two pieces."""
+        text, self._half = self._half + text, ""
+        if "\ud800" <= text[-1:] <= "\udbff":
+            text, self._half = text[:-1], text[-1]
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
     def _add(self, text: str) -> str:
         if self.is_over:

@@ -26,7 +26,8 @@ from ...core.api.protocol import (
 )
 from ...core.api.reply import Mailbox
 from .draft import Draft
-from .failures import LONGEST_RETRY_AFTER, Failure, unreadable
+from .failures import LONGEST_RETRY_AFTER, Failure, too_long, unreadable
+from .messages import turns_of
 from .request import Request, Tokens, Wire
 from .settings import ApiSettings
 from .structured import Broken
@@ -34,7 +35,8 @@ from .transport import Transport
 
 _log = logging.getLogger("forkroot.api")
 _MOST_ADAPTATIONS = 3
-_CHARACTERS = 4  # of a token, about, where an answer was left before its tokens were reported
+_UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
+_CHARACTERS = 4  # of a token, about, where tokens are not reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,8 @@ class Exchange:
         except ForkrootError as error:
             mailbox.fail(error)
         except Exception as error:  # a fault of ours
-            mailbox.fail(CallFailed(f"the call failed: {type(error).__name__}: {error!s:.200}"))
+            text = self._link.settings.redacted(str(error))
+            mailbox.fail(CallFailed(f"the call failed: {type(error).__name__}: {text:.200}"))
 
     def _end(self) -> None:
         """The task is over: if it was cancelled, maybe before it ran, this is the call's end."""
@@ -122,12 +125,13 @@ class Exchange:
             return await self._answers(call, base)
         except Broken as error:
             if self._has_given:
-                raise _broken(call, error) from None
-            _log.warning("an answer broke its constraint (%s): requested once more", error)
+                raise self._broken(call, error) from None
+            text = self._link.settings.redacted(str(error))
+            _log.warning("an answer broke its constraint (%s): requested once more", text)
         try:
             return await self._answers(call, base)
         except Broken as error:
-            raise _broken(call, error) from None
+            raise self._broken(call, error) from None
 
     async def _answers(self, call: Call, base: int) -> list[Output]:
         request, drafts = await self._retried(call, base)
@@ -152,6 +156,7 @@ class Exchange:
                     return request, await self._once(request, call, base)
                 except Failure as failure:
                     found = failure
+                    found.__context__ = None  # of the HTTP library, whose requests have the key
                 if num_adaptations == _MOST_ADAPTATIONS or not link.wire.adapts(request, found):
                     break
                 num_adaptations += 1
@@ -172,10 +177,13 @@ class Exchange:
         async with link.slots:
             values = link.transport.values(request)
             try:
-                async for value in values:
-                    tokens = self._take(value, request, drafts, tokens, base)
-                    if all(draft.is_cut for draft in drafts.values()):
-                        break
+                async with asyncio.timeout(link.settings.longest):
+                    async for value in values:
+                        tokens = self._take(value, request, drafts, tokens, base)
+                        if all(draft.is_cut for draft in drafts.values()):
+                            break
+            except TimeoutError:
+                raise too_long(link.settings) from None
             finally:
                 await values.aclose()
                 self._count(tokens, drafts)
@@ -205,24 +213,30 @@ class Exchange:
                 if text and self.mailbox.call.stream and is_shown:
                     self._has_given = True
                     self.mailbox.put(Chunk(text, base + event.index))
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            reason = f"{str(value)[:80]!r} is not of its wire ({type(error).__name__})"
+        except _UNREADABLE as error:
+            shown = self._link.settings.redacted(str(value))[:80]
+            reason = f"{shown!r} is not of its wire ({type(error).__name__})"
             raise unreadable(self._link.settings, reason) from None
         return tokens
 
     def _count(self, tokens: Tokens, drafts: dict[int, Draft]) -> None:
-        """Add a request to the usage. Tokens of an answer that was left early are estimated."""
-        num_written = tokens.completion or 0
-        if any(draft.is_cut for draft in drafts.values()):
-            num_written = max(num_written, *(len(it.text) // _CHARACTERS for it in drafts.values()))
-        usage = Usage(tokens.prompt or 0, tokens.cached or 0, num_written, requests=1)
+        """Add a request to the usage. Tokens that were not reported, as of an answer that was left
+        early, are estimated by its pieces and characters, and those of its prompt."""
+        num_pieces = sum(draft.num_pieces for draft in drafts.values())
+        num_prompt, num_written = tokens.prompt, tokens.completion
+        if num_written is None or num_written < num_pieces:
+            num_characters = sum(len(draft.text) for draft in drafts.values())
+            num_written = max(num_pieces, num_characters // _CHARACTERS)
+        if num_prompt is None and num_pieces:
+            turns = turns_of(self.mailbox.call.prompt)
+            num_prompt = sum(len(turn.text) for turn in turns) // _CHARACTERS
+        usage = Usage(num_prompt or 0, tokens.cached or 0, num_written, requests=1)
         prices = self._link.settings.prices
         if prices is not None:
             usage = replace(usage, cost=prices.cost(usage))
         self._usage += usage
         self._link.count(usage)
 
-
-def _broken(call: Call, error: Broken) -> CallFailed:
-    kind = type(call.constraint).__name__
-    return CallFailed(f"the API's answer does not keep the call's {kind}: {error!s:.300}")
+    def _broken(self, call: Call, error: Broken) -> CallFailed:
+        kind, text = type(call.constraint).__name__, self._link.settings.redacted(str(error))
+        return CallFailed(f"the API's answer does not keep the call's {kind}: {text:.300}")

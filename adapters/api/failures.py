@@ -73,6 +73,12 @@ def unreadable(settings: ApiSettings, reason: str) -> Failure:
     return Failure(CallFailed(f"the answer of {settings.base_url} cannot be read: {text}"))
 
 
+def too_long(settings: ApiSettings) -> Failure:
+    """An answer that comes too slowly."""
+    message = f"the answer of {settings.base_url} did not end within longest={settings.longest:g} s"
+    return Failure(CallFailed(message))
+
+
 def unreachable(settings: ApiSettings, error: httpx.HTTPError | OSError) -> Failure:
     """A connection that was not made or was lost, or a server that fell silent."""
     kind = type(error).__name__

@@ -9,7 +9,7 @@ from typing import Any
 from ...core.api.protocol import Call, Chat, Shown, UnsupportedCall
 from .failures import Failure, interrupted
 from .messages import Picture, Turn, plain_text, tool_choice, turns_of
-from .request import Ending, Event, Piece, Refusal, Request, Tokens, ToolPiece
+from .request import Ending, Event, Piece, Refusal, Request, Tokens, ToolPiece, counted
 from .settings import ApiSettings
 from .structured import Form, form_of
 from .unsupported import check_supported, finished, sampled
@@ -19,6 +19,10 @@ _CHAT, _COMPLETIONS = "/chat/completions", "/completions"
 _NO_ROUTE = (404, 405, 501)
 _SENT = frozenset(("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed"))
 _ENDINGS = {"length": "length", "max_tokens": "length", "content_filter": "filter"}
+_UNKNOWN = (
+    *("stream_options", "usage_stats", "extra", "unknown", "unrecognized", "unexpected"),
+    *("permitted", "allowed", "supported"),
+)
 _PREFILL = (
     "False, or an empty last message: OpenAI's API begins a new answer behind the last message. For"
     " a program: let gen() write the whole message, run it with speculate=, or, for a server that"
@@ -27,7 +31,11 @@ _PREFILL = (
 
 
 class OpenAIWire:
-    """As `request.Wire`. It learns which fields and routes the server has."""
+    """As `request.Wire`. It learns which fields and routes the server has.
+
+    Compatible servers are asked for the tokens so far with each piece of a stream
+    (`continuous_usage_stats`), so that those of an answer that is left early are known.
+    """
 
     is_single = False
 
@@ -35,6 +43,10 @@ class OpenAIWire:
         self._settings = settings
         self._has_completions = settings.prompts != "chat"
         self._limit = "max_completion_tokens" if settings.is_own_host else "max_tokens"
+        options = {"include_usage": True}
+        if not settings.is_own_host:
+            options["continuous_usage_stats"] = True
+        self._stream_options: dict[str, Any] = {"stream_options": options}
 
     def request(self, call: Call, number: int) -> Request:
         """As `Wire.request`."""
@@ -45,14 +57,15 @@ class OpenAIWire:
         if call.sampling.n > 1:
             body["n"] = call.sampling.n
         if call.stream:
-            body |= {"stream": True, "stream_options": {"include_usage": True}}
+            body |= {"stream": True, **self._stream_options}
         if self._is_completion(call):
             return self._completion(call, body)
         return self._chat(call, body)
 
     def adapts(self, request: Request, failure: Failure) -> bool:
-        """As `Wire.adapts`: a server without completions gets plain text as a chat, and one that
-        demands it another name for the limit of tokens."""
+        """As `Wire.adapts`: a server without completions gets plain text as a chat, one that
+        demands it another name for the limit of tokens, and one that refuses a stream is no longer
+        asked to report tokens while it comes."""
         is_optional = request.path == _COMPLETIONS and self._settings.prompts == "auto"
         if is_optional and (failure.status in _NO_ROUTE or "chat model" in failure.message):
             if self._has_completions:
@@ -63,6 +76,11 @@ class OpenAIWire:
         is_limit = "max_tokens" in request.body and "max_completion_tokens" in failure.message
         if failure.status == 400 and is_limit:
             self._limit = "max_completion_tokens"
+            return True
+        options = request.body.get("stream_options") or {}
+        if options and failure.status in (400, 422) and _names_field(failure):
+            is_more = len(options) > 1
+            self._stream_options = {"stream_options": {"include_usage": True}} if is_more else {}
             return True
         return False
 
@@ -134,6 +152,12 @@ class OpenAIWire:
         return form
 
 
+def _names_field(failure: Failure) -> bool:
+    """Whether a refusal may be that of a field which the server does not know."""
+    text = f"{failure.param} {failure.message}".lower()
+    return any(word in text for word in _UNKNOWN)
+
+
 def _message(turn: Turn) -> dict[str, Any]:
     message: dict[str, Any] = {"role": turn.role, "content": _content(turn)}
     if turn.uses:
@@ -166,9 +190,9 @@ def _part(part: str | Picture) -> dict[str, Any]:
 def _tokens(usage: Mapping[str, Any]) -> Tokens:
     details = usage.get("prompt_tokens_details") or {}
     return Tokens(
-        int(usage.get("prompt_tokens") or 0),
-        int(details.get("cached_tokens") or 0),
-        int(usage.get("completion_tokens") or 0),
+        counted(usage.get("prompt_tokens")),
+        counted(details.get("cached_tokens")),
+        counted(usage.get("completion_tokens")),
     )
 
 

@@ -72,6 +72,15 @@ class Tokens(NamedTuple):
     completion: int | None = None
 
 
+def counted(value: Any) -> int:
+    """A number of tokens that an API reports; 0 for none. Raises ValueError for what is none."""
+    if value is None:
+        return 0
+    if type(value) not in (int, float) or not 0 <= value < 1e12:
+        raise ValueError("not a number of tokens")
+    return int(value)
+
+
 Event: TypeAlias = Piece | ToolPiece | Ending | Refusal | Tokens
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode
 from typing import NoReturn
+from urllib.parse import quote
 
 from ...core.api.owner import NonCopyable, not_picklable
 
@@ -22,8 +25,21 @@ class Secret(NonCopyable):
         return self._text
 
     def redacted(self, text: str) -> str:
-        """A text of somebody else, such as a server's message, without the key."""
-        return text.replace(self._text, _SHOWN)
+        """A text of somebody else, such as a server's message, without the key, however it is
+        written there: in JSON, in a URL, in base64, or as Python prints it."""
+        for written in self._written():
+            text = text.replace(written, _SHOWN)
+        return text
+
+    def _written(self) -> set[str]:
+        key = self._text
+        in_json = json.dumps(key)[1:-1]
+        found = {key, in_json, in_json.replace("/", "\\/"), repr(key)[1:-1], quote(key, safe="")}
+        for start in range(3):  # where it begins in the groups of base64 is not known
+            data = b64encode(bytes(start) + key.encode()).decode().rstrip("=")
+            if len(data) > 12:
+                found.add(data[4 if start else 0 : -1])
+        return found
 
     def __repr__(self) -> str:
         return _SHOWN

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 
+from ...core.api.hidden import HiddenText, with_hidden_key
 from ...core.api.keywords import ENGINE_SETTINGS, KeywordOwner, suggestion_for
 from ...core.api.protocol import InvalidCall, InvalidModel, Shown
 from .prices import Prices
@@ -57,7 +58,8 @@ class ApiSettings:
     max_concurrency: requests at a time; further ones wait.
     max_retries: of one request, after errors that pass by themselves.
     connect_timeout: seconds in which a connection must be made. silence: seconds without a byte of
-      the answer after which the call fails. max_body: bytes of one answer.
+      the answer after which the call fails. longest: seconds of one request with its
+      answer, however slowly that comes. max_body: bytes of one answer.
     omit: fields of requests that are never sent, as "temperature" to models that refuse it.
     extra_body: fields that every request has, as {"reasoning_effort": "low"}.
     default_max_tokens: sent where a call has no limit and the API demands one.
@@ -74,6 +76,7 @@ class ApiSettings:
     max_retries: int = 5
     connect_timeout: float = 10.0
     silence: float = 600.0
+    longest: float = 3600.0
     max_body: int = 64 << 20
     omit: tuple[str, ...] = ()
     extra_body: Mapping[str, Any] = field(default_factory=dict)
@@ -84,6 +87,7 @@ class ApiSettings:
     @classmethod
     def of(cls, ref: str, given: Mapping[str, Any]) -> ApiSettings:
         """The settings of a name such as "openai:gpt-4o". Raises InvalidCall, InvalidModel."""
+        given = with_hidden_key(given)
         name, _, model = ref.partition(":")
         provider = PROVIDERS[name]
         if not model.strip():
@@ -135,6 +139,7 @@ _RULES: Mapping[str, tuple[str, Any]] = {
     "max_retries": ("an integer >= 0", _is_whole(0)),
     "connect_timeout": (_SECONDS, _is_seconds),
     "silence": (_SECONDS, _is_seconds),
+    "longest": (_SECONDS, _is_seconds),
     "max_body": ("a number of bytes >= 1", _is_whole(1)),
     "omit": ("a list of names of fields", _are_names),
     "extra_body": ("a mapping", lambda value: isinstance(value, Mapping)),
@@ -149,14 +154,17 @@ def _base_url(provider: Provider, given: Any) -> str:
         url = httpx.URL(found)
     except (httpx.InvalidURL, TypeError):
         url = httpx.URL()
-    if url.scheme not in ("http", "https") or not url.host or url.userinfo:
-        allowed = f"a URL such as {provider.default_url}, with no user and password in it"
-        raise InvalidCall("base_url", Shown("...") if url.userinfo else found, allowed)
+    extra = url.userinfo or url.query or url.fragment
+    if url.scheme not in ("http", "https") or not url.host or extra:
+        allowed = f"a URL such as {provider.default_url}, with no user, password and query in it"
+        raise InvalidCall("base_url", Shown("...") if extra else found, allowed)
     return str(url).rstrip("/")
 
 
 def _key(provider: Provider, given: Any, url: str) -> Secret | None:
-    found = given if given is not None else os.environ.get(provider.key) or None
+    found = given
+    if found is None and os.environ.get(provider.key):
+        found = HiddenText(os.environ[provider.key])
     if found is None:
         if httpx.URL(url).host == httpx.URL(provider.default_url).host:
             raise InvalidCall("api_key", None, f"a key, as api_key=..., or {provider.key} set")

@@ -51,7 +51,7 @@ class Transport:
             ) as response:
                 if response.status_code != httpx.codes.OK:
                     raise refused(self._settings, response, await self._error_body(response))
-                found = self._streamed if request.is_streamed else self._whole
+                found = self._streamed if _is_stream(request, response) else self._whole
                 async with aclosing(found(response)) as values:
                     async for value in values:
                         yield value
@@ -105,8 +105,16 @@ class Transport:
         try:
             found = json.loads(data)
         except (ValueError, RecursionError):
-            shown = data[:80] if isinstance(data, str) else data[:80].decode("utf-8", "replace")
+            shown = data if isinstance(data, str) else data.decode("utf-8", "replace")
+            shown = self._settings.redacted(shown)[:80]
             raise unreadable(self._settings, f"{shown!r} is not JSON") from None
         if not isinstance(found, dict):
-            raise unreadable(self._settings, f"{found!r:.80} is not a JSON object")
+            shown = self._settings.redacted(str(found))[:80]
+            raise unreadable(self._settings, f"{shown!r} is not a JSON object")
         return found
+
+
+def _is_stream(request: Request, response: httpx.Response) -> bool:
+    """Whether an answer comes as a stream; some servers give a whole one to whoever wants one."""
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return request.is_streamed and kind != "application/json"

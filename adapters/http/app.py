@@ -36,6 +36,7 @@ from .server.request_registry import RequestRegistry
 from .server.runtime import Elsewhere, Runtime
 from .server.settings import Settings
 from .server.texts import CheckedTexts
+from .server.turns import Turns
 from .sglang import routes as sglang
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
@@ -83,6 +84,7 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
         limits=runtime.limits,
         workers=runtime.workers,
         browsers=Browsers(settings),
+        turns=Turns(),
         readers=frozenset((method, it.path) for it in bodies for method in it.methods or ()),
     )
     if settings.cors_origins:

@@ -33,6 +33,7 @@ from .server.settings import Settings
 
 _SECONDS_BETWEEN_LOOKS = 0.5
 _SECONDS_TO_REPORT = 2  # that a client has to read the end of a call that was ended
+_ACCEPTED_AT_ONCE = 16  # connections, before the event loop does other work
 _NEW_OBJECTS = 10_000  # before they are searched for garbage: most of a request's are gone by then
 _SECONDS_BETWEEN_SWITCHES = 0.001  # of threads: the event loop waits so long behind each piece
 _ALLOWED = {
@@ -131,7 +132,7 @@ def server_of(
         server_header=False,
         proxy_headers=False,
         http=protocol_of(connections),
-        backlog=connections.backlog,
+        backlog=_ACCEPTED_AT_ONCE,  # more wait: see `AnnouncedServer.startup`
         h11_max_incomplete_event_size=8 * MAX_HEAD,  # so that ours is the limit
         timeout_graceful_shutdown=math.ceil(drain) + _SECONDS_TO_REPORT,
     )
@@ -183,6 +184,10 @@ class AnnouncedServer(uvicorn.Server):
             asyncio.get_running_loop().set_exception_handler(self._connections.report)
             logging.getLogger("uvicorn.error").addFilter(self._connections.is_news)
         await super().startup(sockets)
+        if self.started and self._connections is not None:
+            for listening in (it for server in self.servers for it in server.sockets):
+                with socket.socket(fileno=os.dup(listening.fileno())) as same:
+                    same.listen(self._connections.backlog)
         if self.started and self.servers:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             self._on_start(f"http://{f'[{host}]' if ':' in host else host}:{port}")

@@ -12,6 +12,7 @@ from ...core.media.sources import image_data, video_data
 from .compiler.graph.graph import Graph
 from .compiler.graph.nodes import Argument, Media
 from .compiler.graph.values import Listed, Mapped, State, Value, arguments_of
+from .compiler.opening import opening_of
 from .compiler.passes.names import PASSES
 from .language.settings import Settings
 from .remote.remote_run import RemoteRun, hindrance
@@ -49,7 +50,10 @@ class Placing:
             arguments = self._arguments(body, settings, args, kwargs)
             if arguments is not None:
                 digest, graph = self._content()
-                return RemoteRun(digest, graph, settings, arguments, self._passes, state_type)
+                opening = opening_of(self._graph, arguments)
+                return RemoteRun(
+                    digest, graph, settings, arguments, self._passes, state_type, opening
+                )
         except (InvalidCall, TypeError):
             if settings.remote:
                 raise

@@ -100,14 +100,21 @@ class Random:
     def __init__(self, replicas: Replicas, seed: int | None = None) -> None:
         self._replicas = replicas
         self._random = random.Random(seed)
+        self._among, self._bits = 0, list[int]()
 
     def choose(self, request: Request, among: int) -> Placement:
         """As `Policy.choose`."""
-        bits = bits_of(among & self._replicas.loads.everyone)
+        bits = self._bits_of(among & self._replicas.loads.everyone)
         return Placement(self._random.choice(bits) if bits else 0)
 
     def forget(self, holders: int) -> None:
         """It remembers nothing."""
+
+    def _bits_of(self, among: int) -> list[int]:
+        """The bits of a set, which is mostly the same as before."""
+        if among != self._among:
+            self._among, self._bits = among, bits_of(among)
+        return self._bits
 
 
 class PowerOfTwo(Random):
@@ -116,7 +123,7 @@ class PowerOfTwo(Random):
     def choose(self, request: Request, among: int) -> Placement:
         """As `Policy.choose`."""
         loads = self._replicas.loads
-        bits = bits_of(among & loads.everyone)
+        bits = self._bits_of(among & loads.everyone)
         drawn = self._random.sample(bits, min(2, len(bits)))
         return Placement(min(drawn, key=loads.of, default=0))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...core.api.owner import Owner, ProcessLocal
@@ -26,10 +26,13 @@ from ...core.api.protocol import (
 )
 from ...core.api.reply import Mailbox
 from ...core.common.exits import close_at_exit
+from ..programs import FEATURE, ProgramHost, ProgramReceiver, ProgramRequest
+from .call_flight import CallFlight
 from .fleet import Fleet
-from .flight import Flight
+from .flight import End, Flight
 from .health import Watch
 from .keys import Encoder, answered, request_of
+from .program_flight import ProgramFlight
 from .replica import Replica, ReplicaView, State
 from .reports import EvictionReader
 from .views import joined_info, joined_snapshot
@@ -115,7 +118,7 @@ class Router(ProcessLocal):
         """Take a call without waiting for it; it is tokenized in this thread, to find who holds the
         longest prefix of it."""
         request = request_of(call, self._encoder)
-        flight = Flight(self, call, request)
+        flight = CallFlight(self, call, request)
         if not self._owner.is_here:
             flight.mailbox.fail(self._owner.fork_error())
             return flight.mailbox
@@ -123,6 +126,31 @@ class Router(ProcessLocal):
             self._open[flight] = None
         flight.send()
         return flight.mailbox
+
+    def takes_programs(self) -> bool:
+        """Whether all replicas that take calls run whole programs."""
+        with self._lock:
+            ready = [it for it in self.fleet.replicas.values() if it.state is State.READY]
+            return bool(ready) and all(
+                FEATURE in it.info.features and isinstance(it.backend, ProgramHost) for it in ready
+            )
+
+    def run_program(
+        self, request: ProgramRequest, receiver: ProgramReceiver
+    ) -> Callable[[], object]:
+        """As `ProgramHost.run_program`: the run goes as a whole to the replica that holds most of
+        what its first call begins with, and to another one where that ends before anything was
+        reported."""
+        opening = Call(request.opening, namespace=request.namespace)
+        placed_by = request_of(opening, self._encoder)
+        flight = ProgramFlight(self, request, receiver, placed_by)
+        if not self._owner.is_here:
+            receiver.fail(self._owner.fork_error(), {})
+            return lambda: None
+        with self._lock:
+            self._open[flight] = None
+        flight.send()
+        return flight.cancel
 
     def cancel(self, reply: Reply) -> None:
         """End a call early; its completion says "abort"."""
@@ -272,10 +300,12 @@ class Router(ProcessLocal):
             self._num_resent += flight.num_sends > 0
             return found
 
-    def land(self, flight: Flight, replica: Replica, end: Completion | BaseException) -> None:
+    def land(self, flight: Flight, replica: Replica, end: End) -> None:
         """As `Dispatcher.land`."""
-        has_answered = isinstance(end, Completion)
-        keys = self._keys_of(flight, end) if isinstance(end, Completion) else ()
+        has_answered = not isinstance(end, BaseException)
+        keys: Iterable[bytes] = ()
+        if isinstance(flight, CallFlight) and isinstance(end, Completion):
+            keys = self._keys_of(flight, end)
         with self._changed:
             self.fleet.land(replica, has_answered)
             self.fleet.hold(replica, flight.request.namespace, keys)
@@ -285,7 +315,7 @@ class Router(ProcessLocal):
             if not replica.num_open:
                 self._changed.notify_all()
 
-    def _keys_of(self, flight: Flight, end: Completion) -> Iterable[bytes]:
+    def _keys_of(self, flight: CallFlight, end: Completion) -> Iterable[bytes]:
         """What a replica holds besides the prompt, now that it has answered."""
         if not self.fleet.uses_tree:
             return ()

@@ -10,16 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from forkroot.benchmarks.cache.oracle import Grow, RecordingQueue, offline_hits
 from forkroot.benchmarks.common.fake_runner import LateRunner, byte_tokenizer
 from forkroot.core.api.batch import Batch, Outcome
 from forkroot.core.api.config import EngineConfig
 from forkroot.core.api.protocol import Call
 from forkroot.core.api.reply import Mailbox
+from forkroot.core.engine.endings import Endings
 from forkroot.core.engine.engine import Engine
 from forkroot.core.engine.forks import Roots
 from forkroot.core.engine.input import InputProcessor
 from forkroot.core.engine.output import OutputProcessor
-from forkroot.core.engine.queue import WaitingQueue
 from forkroot.core.engine.scheduler import Scheduler
 from forkroot.core.engine.sequence import Sequence
 from forkroot.core.radix.cache import RadixCache
@@ -28,6 +29,7 @@ from forkroot.core.radix.host import HostTier
 VOCABULARY = 32_000
 CONTEXT = 8192
 TICK = 0.02
+STEP, TOKEN = 0.01, 0.00007  # seconds of a step, and of a token in it, about as of 8B on one GPU
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -63,10 +65,25 @@ class VirtualRuntime:
     """An engine that steps on command, and remembers its requests.
 
     config: without sizes, which are `num_slots` and CONTEXT.
+    knows: whether eviction and order go by hints and by what was found again; else by last use and
+      match alone.
+    is_recorded: whether `oracle` may be asked.
+    is_timed: whether a step takes STEP and TOKEN for each token; else it takes TICK.
     sequences: every sequence that was submitted, plants included.
     """
 
-    def __init__(self, config: EngineConfig, num_slots: int) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        num_slots: int,
+        knows: bool = True,
+        is_recorded: bool = False,
+        is_timed: bool = False,
+    ) -> None:
+        self._is_recorded = is_recorded
+        self._is_timed = is_timed
+        self._seconds = 0.0
+        self._num_slots = num_slots
         config = config.resolve(CONTEXT, 1, num_slots)
         self._input_processor = InputProcessor(
             byte_tokenizer(), CONTEXT, num_slots, VOCABULARY, frozenset()
@@ -76,7 +93,10 @@ class VirtualRuntime:
         self._ticks = 0
         runner: Any = HashRunner(num_slots, config.host_slots)
         runner = LateRunner(runner) if config.has_overlap else runner
-        self._engine = _engine(config, self.cache, runner, self._now)
+        self._queue = _queue(config, knows)
+        self._engine, self._scheduler = _engine(
+            config, self.cache, runner, self.now, self._queue, knows
+        )
         self.sequences: list[Sequence] = []
 
     def submit(self, call: Call) -> Mailbox:
@@ -96,7 +116,13 @@ class VirtualRuntime:
         """One step."""
         assert self._engine.has_work, "nothing is open, yet somebody waits"
         self._ticks += 1
+        if self._is_recorded:
+            running = self._scheduler.running
+            self._queue.events.append(Grow(tuple((it, it.num_allocated) for it in running)))
+        num_computed = self._engine.counters.computed_tokens
         self._engine.step()
+        num_computed = self._engine.counters.computed_tokens - num_computed
+        self._seconds += STEP + TOKEN * num_computed if self._is_timed else TICK
 
     def finish(self) -> dict[str, Any]:
         """Check all invariants; the figures of the run."""
@@ -112,8 +138,23 @@ class VirtualRuntime:
             "retracted": counters.retracted,
         }
 
-    def _now(self) -> float:
-        return self._ticks * TICK
+    def oracle(self) -> int:
+        """The prompt tokens that are computed where evictions know the future, with the same
+        sequences started in the same order in the same pool."""
+        return offline_hits(self._queue.events, self._num_slots)[0]
+
+    def now(self) -> float:
+        """Seconds since the start."""
+        return self._seconds
+
+    def sleep(self, until: float) -> None:
+        """Let time pass with nothing to do."""
+        self._seconds = max(self._seconds, until)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a call is open."""
+        return self._engine.has_work
 
 
 def _hash(values: np.ndarray) -> np.ndarray:
@@ -123,15 +164,26 @@ def _hash(values: np.ndarray) -> np.ndarray:
         return hashed ^ (hashed >> np.uint64(32))
 
 
-def _engine(config: EngineConfig, cache: RadixCache, runner: Any, clock: Any) -> Engine:
-    roots = Roots(cache, config.root_timeout)
-    waiting = WaitingQueue(
+def _queue(config: EngineConfig, knows: bool) -> RecordingQueue:
+    return RecordingQueue(
         config.order,
         ageing=config.ageing,
         context_len=CONTEXT,
         hold_min=config.hold_min,
         seed=config.seed,
+        hints=knows and config.hints,
     )
+
+
+def _engine(
+    config: EngineConfig,
+    cache: RadixCache,
+    runner: Any,
+    clock: Any,
+    waiting: RecordingQueue,
+    knows: bool,
+) -> tuple[Engine, Scheduler]:
+    roots = Roots(cache, config.root_timeout)
     scheduler = Scheduler(
         cache,
         roots,
@@ -139,8 +191,9 @@ def _engine(config: EngineConfig, cache: RadixCache, runner: Any, clock: Any) ->
         max_running=config.max_running,
         context_len=CONTEXT,
         chunk_tokens=config.chunk_tokens,
+        endings=Endings(cache, config.hints) if knows else None,
     )
-    return Engine(
+    engine = Engine(
         scheduler,
         runner,
         cache,
@@ -151,6 +204,7 @@ def _engine(config: EngineConfig, cache: RadixCache, runner: Any, clock: Any) ->
         overlap=config.has_overlap,
         clock=clock,
     )
+    return engine, scheduler
 
 
 def optimum(sequences: list[Sequence]) -> tuple[int, int]:

@@ -59,7 +59,7 @@ LARGE = {
     "mixtral-8x7b": Extent((1, 32, 128), (0, 2048), ("greedy",)),
     "llama-2-70b": Extent((1, 32), (0, 2048), ("greedy",), is_whole=False),
 }
-TINY = Extent((1, 3), (0, 40))
+TINY = Extent((1, 3), (0, 16))
 
 
 def cases(bench: Bench) -> Cases:
@@ -79,7 +79,7 @@ def large(bench: Bench) -> Cases:
 def layout(bench: Bench, batch: int, vocabulary_size: int) -> Layout:
     """Of a batch: 1k tokens of context; a root of 8k, and 64 tokens behind it."""
     if bench.is_tiny:
-        return Layout(max(batch, 4), 24, 8, 40, 4, vocabulary_size)
+        return Layout(max(batch, 3), 8, 6, 16, 4, vocabulary_size)
     return Layout(max(batch, LEAST_ROWS), 1024, 64, LONGEST_PREFILL, 64, vocabulary_size)
 
 
@@ -153,12 +153,12 @@ class Steps(NamedTuple):
     def others(self) -> Cases:
         """Prefill, short extends under a root, and a chunk beside decode."""
         tiny = self.bench.is_tiny
-        for length in (16, 40) if tiny else (1024, LONGEST_PREFILL):
+        for length in (8, 16) if tiny else (1024, LONGEST_PREFILL):
             yield Case(f"{self.name} prefill {length}", self._prefill(length), 3)
-        num, length, root = (2, 6, 40) if tiny else (8, 60, 2048)
+        num, length, root = (2, 4, 16) if tiny else (8, 60, 2048)
         title = f"{self.name} extend {num} x {length}, root {root}"
         yield Case(title, self._repeated(lambda: self.layout.extend(num, length, root)), 2)
-        num, length = (2, 20) if tiny else (32, 1024)
+        num, length = (2, 10) if tiny else (32, 1024)
         title = f"{self.name} decode {num} beside a chunk of {length}"
         yield Case(title, self._repeated(lambda: self.layout.mixed(num, length)), 2)
 

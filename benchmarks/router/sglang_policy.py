@@ -22,12 +22,15 @@ class SglangPolicy:
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
         self._sizes: dict[int, int] = {}
+        self._among, self._bits = 0, list[int]()
 
     def choose(self, request: Request, among: int) -> Placement:
         """As `Policy.choose`."""
         loads, tree = self._replicas.loads, self._replicas.tree
         among &= loads.everyone
-        bits = bits_of(among)
+        if among != self._among:
+            self._among, self._bits = among, bits_of(among)
+        bits = self._bits
         if not bits:
             return Placement(0)
         least, low = loads.least(among)

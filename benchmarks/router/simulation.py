@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import gc
 import time
+from array import array
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -31,6 +32,7 @@ from forkroot.benchmarks.common.report import parser, report
 from forkroot.benchmarks.router.sglang_policy import SglangPolicy
 from forkroot.benchmarks.router.tenants import SHAPES, Tenancy, programs_of
 from forkroot.benchmarks.router.virtual_replica import (
+    Arrays,
     Clock,
     Costs,
     Totals,
@@ -38,30 +40,35 @@ from forkroot.benchmarks.router.virtual_replica import (
     answer_to,
     is_plant,
 )
-from forkroot.core.api.protocol import Call, Tokens
+from forkroot.core.api.protocol import Call
 from forkroot.core.radix.tree import Tree
 
 POLICIES = ("affinity", "round-robin", "power-of-two", "sglang")
 NEVER = 1e6  # seconds: the real clock plays no part
-UNLIMITED = 40_000_000
+SLOTS, SLOTS_EACH = 1_000_000, 150_000  # of the replica without limits: some, and for each replica
+TIMED = 8  # one of so many decisions is timed
+GARBAGE = 50_000, 20, 100  # the collector looks rarely: what programs are made of stays
 READ_EVERY = 1.0  # virtual seconds between looks at what was evicted
 
 
 class TokenIds:
-    """Prompts that are tokens already."""
+    """Prompts that are tokens already. arrays: of which what was encoded is read again."""
+
+    def __init__(self, arrays: Arrays) -> None:
+        self._arrays = arrays
 
     def encode_prompt(self, prompt: Any, most: int | None = None) -> Any:
         """Token ids of a whole prompt."""
-        (segment,) = prompt
-        return segment.ids
+        return array("i", self._arrays.of(prompt).tobytes())
 
 
 @dataclass(slots=True)
 class TimedPolicy:
-    """A policy, how long each of its decisions took, and what the last one expected."""
+    """A policy, how long some of its decisions took, and what the last one expected."""
 
     inner: Any
     seconds: list[float] = field(default_factory=list)
+    num: int = 0
     expected: int = 0
 
     @property
@@ -71,9 +78,12 @@ class TimedPolicy:
 
     def choose(self, request: Request, among: int) -> Placement:
         """As `Policy.choose`."""
-        start = time.thread_time()
+        self.num += 1
+        is_timed = self.num % TIMED == 0
+        start = time.thread_time() if is_timed else 0.0
         placement: Placement = self.inner.choose(request, among)
-        self.seconds.append(time.thread_time() - start)
+        if is_timed:
+            self.seconds.append(time.thread_time() - start)
         self.expected = placement.expected * 2  # digests are 8 bytes for 16 tokens
         return placement
 
@@ -85,15 +95,13 @@ class TimedPolicy:
 class Optimum:
     """One cache without limits: the fewest tokens of prompts that must be computed."""
 
-    def __init__(self) -> None:
-        self._tree = Tree(1)
+    def __init__(self, arrays: Arrays) -> None:
+        self._arrays, self._tree = arrays, Tree(1)
         self.prompt = self.prefilled = 0
 
     def count(self, call: Call) -> None:
         """A call, once its prompt is known; its answer is decoded, not computed again."""
-        segment = call.prompt[0]  # type: ignore[index]
-        assert isinstance(segment, Tokens)
-        ids = np.array(segment.ids, np.int32)
+        ids = self._arrays.of(call.prompt)
         length = 0 if call.options else (call.sampling.max_tokens or 0)
         _, answer = answer_to(call, ids, length, 0)
         node = self._tree.lock_prefix("", ids.tobytes()[: 4 * (len(ids) - 1)])
@@ -113,14 +121,14 @@ class VirtualFleet:
     """A router over virtual replicas."""
 
     def __init__(self, num: int, policy: str, num_slots: int, faults: bool = False) -> None:
-        self.clock, self.totals = Clock(), Totals()
+        self.clock, self.totals, self.arrays = Clock(), Totals(), Arrays()
         self._num_slots = num_slots
         self.replicas = {str(i): self._replica() for i in range(num)}
         own = "affinity" if policy == "sglang" else policy
         self.router = Router(
             self.replicas,
             own,
-            tokenizer=TokenIds(),
+            tokenizer=TokenIds(self.arrays),
             heartbeat=NEVER,
             hang_timeout=NEVER,
         )
@@ -135,11 +143,18 @@ class VirtualFleet:
         if faults:
             self.clock.after(READ_EVERY, self._kill)
 
+    @property
+    def num_evicted(self) -> int:
+        """Tokens that its replicas have evicted."""
+        return sum(it.num_evicted for it in self.replicas.values())
+
     def _replica(self) -> VirtualReplica:
         def expected() -> int:
             return self.policy.expected
 
-        return VirtualReplica(self.clock, self.totals, self._num_slots, Costs(), expected)
+        return VirtualReplica(
+            self.clock, self.totals, self._num_slots, Costs(), expected, self.arrays
+        )
 
     def _read(self) -> None:
         """Read what was evicted."""
@@ -222,9 +237,15 @@ def measure(
     name: str, tenancy: Tenancy, num: int, policies: list[str], options: Any
 ) -> dict[str, Any]:
     """A shape on so many replicas, by each policy."""
+    tenancy = tenancy._replace(share=tenancy.share * options.programs)
     bodies = programs_of(tenancy, num, options.seed, options.zipf, options.scale)
-    optimum, single = Optimum(), VirtualFleet(1, "round-robin", UNLIMITED)
+    gc.freeze()
+    single = VirtualFleet(
+        1, "round-robin", int(SLOTS + SLOTS_EACH * num * max(1.0, options.programs))
+    )
+    optimum = Optimum(single.arrays)
     run(bodies, tenancy.width, single, optimum)
+    assert not single.num_evicted, "the replica without limits has one"
     row: dict[str, Any] = {"shape": name, "replicas": num, "programs": len(bodies)}
     row |= {"calls": len(single.totals.ends), "optimum": round(optimum.hit_rate, 4)}
     base = rate(single.totals.ends)
@@ -236,7 +257,9 @@ def measure(
         run(bodies, tenancy.width * num, fleet)
         row[policy] = figures(fleet, best, base, num)
         fleet.router.watch.stop()
+        del fleet
         print(f"{name:16} {num:4} {policy:14} {row[policy]}", flush=True)
+    gc.unfreeze()
     return row
 
 
@@ -248,15 +271,19 @@ def main() -> None:
     options.add_argument("--only", nargs="+", default=list(SHAPES), help="shapes")
     options.add_argument("--zipf", type=float, default=1.0, help="exponent of the tenants' sizes")
     options.add_argument("--scale", type=float, default=1.0, help="of the number of tenants")
+    text = "so many times as many programs of each tenant"
+    options.add_argument("--programs", type=float, default=1.0, help=text)
     options.add_argument("--slots", type=int, default=1 << 17, help="tokens that a replica caches")
     options.add_argument("--faults", action="store_true", help="kill replicas")
     args = options.parse_args()
+    gc.set_threshold(*GARBAGE)
     rows = [
         measure(name, SHAPES[name], num, args.policies, args)
         for num in args.replicas
         for name in args.only
     ]
-    fixed = {"zipf": args.zipf, "scale": args.scale, "slots": args.slots, "faults": args.faults}
+    fixed = {"zipf": args.zipf, "scale": args.scale, "programs": args.programs}
+    fixed |= {"slots": args.slots, "faults": args.faults}
     report("router_simulation", {"rows": rows}, args.out, seed=args.seed, **fixed)
 
 

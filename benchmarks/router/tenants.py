@@ -6,11 +6,23 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+
 from forkroot.benchmarks.common import workloads
-from forkroot.benchmarks.common.programs import Body, Maker, Workload
+from forkroot.benchmarks.common.programs import Body, Ids, Maker, Workload
 from forkroot.benchmarks.common.shapes import Words
 
 FIRST_TOKEN, VOCABULARY = 256, 32_000
+
+
+class QuickWords(Words):
+    """As `Words`, some times faster. words: not more than 65,536."""
+
+    def ids(self, low: int, high: int | None = None) -> Ids:
+        """A text of `low` to `high` tokens that occurs nowhere else."""
+        drawn = self.random.randbytes(2 * self.length(low, high or low))
+        places = np.frombuffer(drawn, np.uint16) % len(self._words)
+        return tuple(map(self._words.__getitem__, places.tolist()))
 
 
 class Tenancy(NamedTuple):
@@ -58,7 +70,7 @@ def programs_of(
         if tenancy.make is workloads.mmlu:  # its subjects and their questions both grow
             size = size**0.5
         share = tenancy.share * size
-        make = Words(words, share, seed * 1_000_003 + rank, 1.0)
+        make = QuickWords(words, share, seed * 1_000_003 + rank, 1.0)
         bodies += tenancy.make(make).bodies
     random.Random(seed).shuffle(bodies)
     return bodies

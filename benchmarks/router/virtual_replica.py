@@ -90,6 +90,21 @@ class Totals:
     ends: list[tuple[float, int]] = field(default_factory=list)
 
 
+class Arrays:
+    """Prompts as arrays. A prompt is looked at by several in a row: the last one is kept."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Any, Any] = (), np.zeros(0, np.int32)
+
+    def of(self, prompt: Any) -> Any:
+        """The tokens of a prompt that is tokens already; not to be written to."""
+        (segment,) = prompt
+        assert isinstance(segment, Tokens)
+        if self._last[0] is not segment.ids:
+            self._last = segment.ids, np.array(segment.ids, np.int32)
+        return self._last[1]
+
+
 class VirtualReplica:
     """A replica as a `Backend`. expected: what the router expects of the call that it sends now."""
 
@@ -100,7 +115,9 @@ class VirtualReplica:
         num_slots: int,
         costs: Costs = Costs(),
         expected: Callable[[], int] = lambda: 0,
+        arrays: Arrays | None = None,
     ) -> None:
+        self._arrays = arrays or Arrays()
         self._clock, self._totals, self._costs = clock, totals, costs
         self._cache = RadixCache(num_slots)
         self._expected = expected
@@ -118,16 +135,18 @@ class VirtualReplica:
         if self.is_dead:
             mailbox.fail(EngineDied("the virtual replica is dead", is_replaced=True))
             return mailbox
-        assert isinstance(call.prompt, tuple)
-        (segment,) = call.prompt
-        assert isinstance(segment, Tokens)
-        ids = np.array(segment.ids, np.int32)
+        ids = self._arrays.of(call.prompt)
         self._waiting.append(Job(call, mailbox, ids, self._expected()))
         self.num_calls += 1
         if not self._is_at_work:
             self._is_at_work = True
             self._clock.after(0.0, self._next)
         return mailbox
+
+    @property
+    def num_evicted(self) -> int:
+        """Tokens that its cache has evicted."""
+        return self._cache.num_evicted
 
     def cancel(self, reply: Reply) -> None:
         """Nothing in these runs is cancelled."""

@@ -15,7 +15,7 @@ from .errors import InvalidCall
 from .keywords import KeywordOwner, checks_fields
 from .prompts import PROMPTS, Prompt, is_prompt, is_text
 
-HINT_VERSION = 1
+HINT_VERSION = 2
 WEIGHTS = 0.01, 100.0
 COMPACT, SPACED = (",", ":"), (", ", ": ")
 _CALLS = "a Call, as Call((Text('Once upon a time'),), Sampling(max_tokens=16))"
@@ -193,12 +193,24 @@ class ForkHint:
     prefix_end: how many leading segments (messages, for a chat) of this call's prompt form the
       root; None: the whole prompt of a planting call, else what the root's calls have in common.
     version: of this envelope; a runtime ignores what it does not know.
+    program: name of the program that calls; calls with the same name are served as one program.
+      With one, `root` may be "": the call shares no root.
+    calls_left: calls of the program that follow this one, on its longest path; 0: this is its last.
+    tokens_left: tokens that those generate.
+    next_use: after how many more calls of the program this call's text (prompt and answer) is used
+      again: 1 by the next one, 0 never; None: unknown.
+    pause: seconds until the program's next call, as far as is known: a tool runs.
     """
 
     root: str
     branches: int | None = None
     prefix_end: int | None = None
     version: int = HINT_VERSION
+    program: str | None = None
+    calls_left: int | None = None
+    tokens_left: int | None = None
+    next_use: int | None = None
+    pause: float | None = None
 
 
 _OF_SAMPLING = KeywordOwner(
@@ -295,8 +307,15 @@ def _is_hint(value: object) -> bool:
     return (
         isinstance(value, ForkHint)
         and isinstance(value.root, str)
-        and all(v is None or type(v) is int for v in (value.branches, value.prefix_end))
+        and isinstance(value.program, str | None)
+        and all(v is None or type(v) is int for v in _numbers(value))
+        and (value.pause is None or type(value.pause) in (int, float))
     )
+
+
+def _numbers(hint: ForkHint) -> tuple[int | None, ...]:
+    path = hint.calls_left, hint.tokens_left, hint.next_use
+    return hint.branches, hint.prefix_end, *path
 
 
 def _is_bias(value: object) -> bool:
@@ -342,7 +361,7 @@ _CALL_RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
         lambda v: isinstance(v, str) and v in SCORINGS,
     ),
     "hint": (
-        "a ForkHint of a text, and of integers or None; or None",
+        "a ForkHint of texts, and of numbers or None; or None",
         lambda v: v is None or _is_hint(v),
     ),
     "stream": ("True or False", lambda v: isinstance(v, bool)),

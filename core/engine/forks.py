@@ -118,7 +118,7 @@ class RootPinning:
         job = sequence.job
         hint = self._hint(job)
         length = sequence.prompt_len if job.is_prefill_only else job.root_len
-        if hint is None or not length or sequence.index or sequence.is_aborted:
+        if hint is None or not hint.root or not length or sequence.index or sequence.is_aborted:
             return
         if job.is_prefill_only or not self._roots.has(_space(job), hint.root):
             lease = self._cache.acquire(job.call.namespace, sequence.ids[:length], length)

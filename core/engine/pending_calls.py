@@ -18,7 +18,9 @@ from ..api.protocol import (
     Call,
     Completion,
     DeadlineExceeded,
+    ForkrootError,
     Output,
+    Overloaded,
     Reply,
 )
 from ..api.reply import Mailbox
@@ -50,7 +52,7 @@ class PendingCalls:
         self._inbox = inbox
         self._closed = closed
         self._jobs: dict[Reply, Job] = {}
-        self._held: dict[Reply, float | None] = {}  # when they expire
+        self._held: dict[Reply, float] = {}  # when they expire
         self._admitted: set[Job] = set()
         self._cancelled: set[Job] = set()  # before they were admitted
         self.num_ended = 0
@@ -78,8 +80,8 @@ class PendingCalls:
         if not awaited:
             self._finish(prepared)
             return
-        deadline = call.deadline
-        self._held[mailbox] = None if deadline is None else mailbox.submitted + deadline
+        deadline = SECONDS_HELD if call.deadline is None else min(call.deadline, SECONDS_HELD)
+        self._held[mailbox] = mailbox.submitted + deadline
         for request in awaited:
             mailbox.when_done(partial(_leave, request))
         self._finish_after(prepared, awaited)
@@ -97,19 +99,17 @@ class PendingCalls:
             self._inbox.post(lambda: self._abort(job))
 
     def expire(self) -> None:
-        """End the calls that are held beyond their deadlines."""
+        """End the calls that are held beyond their deadlines, or for too long."""
         now = time.monotonic()
         for reply, expires in list(self._held.items()):
-            if expires is not None and expires <= now and (job := self._jobs.get(reply)):
+            if expires <= now and (job := self._jobs.get(reply)):
                 self._held.pop(reply, None)
-                what = "it waits for its constraint or its pictures"
-                text = f"deadline={job.call.deadline} s is over: {what}"
-                job.mailbox.fail(DeadlineExceeded(text))
+                job.mailbox.fail(_expired(job.call))
 
     @property
     def has_deadline(self) -> bool:
         """Whether `expire` will have something to do."""
-        return any(expires is not None for expires in list(self._held.values()))
+        return bool(self._held)
 
     def _finish_after(
         self, prepared: Prepared, awaited: list[GuideRequest | PictureRequest]
@@ -152,6 +152,15 @@ class PendingCalls:
 
 
 _ABSENT = -1.0
+SECONDS_HELD = 45.0  # of a call at most, whose own deadline may be later
+
+
+def _expired(call: Call) -> ForkrootError:
+    """The error of a call that was held until now."""
+    what = "it waits for its constraint or its pictures"
+    if call.deadline is not None and call.deadline <= SECONDS_HELD:
+        return DeadlineExceeded(f"deadline={call.deadline} s is over: {what}")
+    return Overloaded(f"{what}, behind others, for {SECONDS_HELD:g} s; try again later")
 
 
 def aborted(call: Call) -> Completion:

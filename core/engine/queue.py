@@ -8,6 +8,9 @@ behind it waiting until it does. A root has no privilege: it comes before its br
 matches as much as they do and arrived first; roots prefilled ahead of other programs' branches
 would only fill the pool.
 
+Calls whose hint says how much is left of their program rank higher: the shortest rest first
+(`programs`). Match and this credit together count as `context_len` at most, so the bound stays.
+
 All this is of one tenant's sequences. Tenants take turns, by what each has got (`tenants`); one
 that waits alone is served in exactly this order.
 """
@@ -21,30 +24,41 @@ from collections.abc import Collection, Iterator
 
 from ..common.ranking import Ranking
 from ..radix.cache import RadixCache
+from .programs import credit
 from .sequence import Sequence
 from .tenants import Tenants
 
 MATCHES_PER_STEP = 64
 TRIED_PER_STEP = 256  # sequences that do not fit, after which no more are tried
+_MATCHES_BESIDE_OTHERS = 16  # of each tenant
 
 
 class WaitingQueue:
     """Waiting sequences under one order: "lpm", "dfs", "fcfs" or "random".
 
     hold_min: shared uncomputed tokens for which a sequence waits on one that computes them.
+    hints: whether hints rank calls.
     tenants: of the sequences that wait here or have been admitted, until `leave`.
     """
 
     def __init__(
-        self, order: str, *, ageing: int, context_len: int, hold_min: int, seed: int = 0
+        self,
+        order: str,
+        *,
+        ageing: int,
+        context_len: int,
+        hold_min: int,
+        seed: int = 0,
+        hints: bool = True,
     ) -> None:
         self._order = order
+        self._hints = hints
         self._ageing = ageing
         self._context_len = context_len
         self._random = random.Random(seed)
         self._waiting: dict[Sequence, int] = {}
         self._rankings: dict[str, Ranking[Sequence]] = {}  # of each tenant, under "lpm"
-        self._unmatched: OrderedDict[Sequence, None] = OrderedDict()  # next to match first
+        self._unmatched: dict[str, OrderedDict[Sequence, None]] = {}  # next to match first
         self._rematched: list[Sequence] = []
         self._last_key = b""
         self._num_added = 0
@@ -64,6 +78,7 @@ class WaitingQueue:
         """Add a sequence; its age counts from now."""
         self._enter(sequence)
         sequence.arrival = self.tenants[sequence.job.call.owner].num_admitted
+        sequence.credit = credit(sequence, self._context_len) if self._hints else 0
         self._num_added += 1
         self._insert(sequence, self._num_added)
 
@@ -79,17 +94,20 @@ class WaitingQueue:
         self.tenants.enter(call.owner, call.weight)
 
     def _insert(self, sequence: Sequence, number: int) -> None:
+        owner = sequence.job.call.owner
         self._waiting[sequence] = number
-        self._unmatched[sequence] = None
-        self._unmatched.move_to_end(sequence, last=False)  # a new one is matched first
+        unmatched = self._unmatched.setdefault(owner, OrderedDict())
+        unmatched[sequence] = None
+        unmatched.move_to_end(sequence, last=False)  # a new one is matched first
         if self._order == "lpm":
-            owner = sequence.job.call.owner
             self._rankings.setdefault(owner, Ranking(self._rank)).add(sequence)
 
     def _remove(self, sequence: Sequence) -> None:
-        del self._waiting[sequence], self._unmatched[sequence]
+        owner = sequence.job.call.owner
+        del self._waiting[sequence], self._unmatched[owner][sequence]
+        if not self._unmatched[owner]:
+            del self._unmatched[owner]
         if self._order == "lpm":
-            owner = sequence.job.call.owner
             self._rankings[owner].remove(sequence)
             if not self._rankings[owner]:
                 del self._rankings[owner]
@@ -176,14 +194,14 @@ class WaitingQueue:
         return waiting
 
     def _match_some(self, cache: RadixCache) -> None:
-        """Match waiting sequences; of a long queue those that are new, and others in turn."""
-        if len(self._waiting) <= MATCHES_PER_STEP:
-            some = list(self._waiting)
-        else:
-            some = [self._unmatched.popitem(last=False)[0] for _ in range(MATCHES_PER_STEP)]
-            self._unmatched.update(dict.fromkeys(some))
-        for sequence in some:
-            self.match(sequence, cache)
+        """Match waiting sequences; of a long queue those that are new, and others in turn. A
+        tenant's queue takes little time where another is here."""
+        most = _MATCHES_BESIDE_OTHERS if self.tenants.are_several else MATCHES_PER_STEP
+        for unmatched in self._unmatched.values():
+            for _ in range(min(most, len(unmatched))):
+                sequence, _nothing = unmatched.popitem(last=False)
+                unmatched[sequence] = None
+                self.match(sequence, cache)
         self._rank_again()
 
     def _rank_again(self) -> None:
@@ -197,7 +215,8 @@ class WaitingQueue:
     def _rank(self, sequence: Sequence) -> tuple[int, int]:
         """Sorts by rank, less the admissions so far, which all have in common. A level of priority
         is worth one context."""
-        gained = sequence.match_len - self._ageing * sequence.arrival
+        known = min(sequence.match_len + sequence.credit, self._context_len)
+        gained = known - self._ageing * sequence.arrival
         bonus = self._context_len * sequence.job.call.priority
         return -gained - bonus, self._waiting[sequence]
 

@@ -13,6 +13,7 @@ import numpy as np
 from ..api.batch import Ints
 from ..radix.cache import Lease, RadixCache
 from .batch import Part
+from .endings import Endings
 from .forks import Roots
 from .pictures.features import Features
 from .preemption import NOTHING, Holders, is_prefilling, unallocated
@@ -29,6 +30,8 @@ class Scheduler:
     max_running: rows of the slot table. context_len: its columns, and a sequence's longest length.
     chunk_tokens: prompt tokens computed in one step at most (chunked prefill).
     features: those of pictures that the runner holds; None: sequences show no pictures.
+    endings: says which tokens of ended sequences are evicted first; None: those used least recently
+      are.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class Scheduler:
         context_len: int,
         chunk_tokens: int,
         features: Features[Sequence] | None = None,
+        endings: Endings | None = None,
     ) -> None:
         self._cache, self._roots, self._queue = cache, roots, queue
         self._chunk_tokens = chunk_tokens
@@ -50,6 +54,7 @@ class Scheduler:
         self._blocked: dict[str, int] = {}
         self._is_changed, self._num_roots = True, 0
         self._changed: list[tuple[int, int, int]] = []
+        self._endings = endings
         self.features: Features[Sequence] = features or Features()
         self.shares = StepShares(queue.tenants, chunk_tokens)
         self.table: Ints = np.zeros((max_running, context_len), np.int32)
@@ -163,7 +168,10 @@ class Scheduler:
         self._commit(sequence)
         assert sequence.lease is not None
         self._free(sequence, sequence.lease.length)
-        self._cache.release(sequence.lease)
+        if self._endings is None or sequence.ending is None or sequence.is_aborted:
+            self._cache.release(sequence.lease)
+        else:
+            self._endings.release(sequence, sequence.lease)
         self._rows.append(sequence.row)
         self.running.remove(sequence)
         sequence.lease, sequence.row = None, -1

@@ -71,7 +71,8 @@ class Sequence:
     cached_len: tokens that the cache gave when it first ran; None before. cached_root_len: how
       many of these are of the root that its hint names.
     last_step: number of the step that last computed a token of it, where tenants share steps.
-    arrival: the scheduler's count of admissions when it came.
+    arrival: the scheduler's count of admissions when it came. credit: tokens by which its hint
+      ranks it higher.
     cursor: the state of its answer in its constraint; None: it has none.
     planned: forced tokens that are to come next, one by one.
     forced: ranges of bytes of its text that the constraint forced, ascending.
@@ -102,6 +103,7 @@ class Sequence:
     cached_root_len: int | None = None
     last_step: int = 0
     arrival: int = 0
+    credit: int = 0
     match_len: int = 0
     match_node: int = -1
     text: bytearray = field(default_factory=bytearray)

@@ -8,51 +8,72 @@ of tenants or memory.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from operator import mul
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from .batch import Part
 
 _KEPT = 0.98  # of the weight of earlier steps, after each
 _LARGE = 1e100
 _SHORT = 0.05  # of what is expected: a step counts as no shorter
-_SWEEPS = 2  # of Gauss and Seidel's method, from the last solution
-_ORDER = (1, 3, 4, 2, 0)
-# What steps of equal size do not tell apart counts as of rows and tokens: steps then get smaller,
-# which tells.
-_PENALTY = (1.02, 1.0, 1.02, 1.0, 1.0)
+_COUNT = 7
+_GROWTH = 2  # of what steps have had so far, up to which the estimate is trusted
+# What steps of equal size do not tell apart counts as of every step: shares then get larger, which
+# tells.
+_PENALTY = np.array([0.0, *[0.003] * 6])
 
 
 class Work(NamedTuple):
     """What a step computes: sequences with one token, prompt tokens, and how many of these are
-    scored."""
+    scored.
+
+    context: cached tokens that the former attend to, of all sequences together.
+    pairs: the same of each prompt token.
+    """
 
     rows: int = 0
     tokens: int = 0
     scored: int = 0
+    context: int = 0
+    pairs: int = 0
 
     @classmethod
     def of(cls, parts: Iterable[Part]) -> Work:
         """That of these parts."""
-        rows = tokens = scored = 0
+        rows = tokens = scored = context = pairs = 0
         for part in parts:
             if part.count == 1 and not part.scored:
                 rows += 1
+                context += part.start
             else:
                 tokens += part.count
                 scored += len(part.scored)
-        return cls(rows, tokens, scored)
+                pairs += part.count * (part.start + part.count // 2)
+        return cls(rows, tokens, scored, context, pairs)
 
 
 class StepCosts:
     """Seconds of a step: of every one, for each row, of one with prompt tokens, for each of these,
-    and for each that is scored."""
+    for each that is scored, and for each cached token to which a row or a prompt token attends.
+
+    most_rows, most_tokens: of a step for which the estimate can be trusted.
+    """
 
     def __init__(self) -> None:
-        self._seconds = [0.0] * 5
-        self._sums = [[0.0] * 5 for _ in range(5)]  # of products of the features
-        self._targets = [0.0] * 5
+        self._known = [0.0] * _COUNT
+        self._changed = np.zeros(_COUNT, bool)
+        self._sums = np.zeros((_COUNT, _COUNT))  # of products of the features
+        self._targets = np.zeros(_COUNT)
         self._weight = 1.0
+        self.most_rows = self.most_tokens = 8
+
+    @property
+    def _seconds(self) -> list[float]:
+        if self._changed.any():
+            self._solve()
+        return self._known
 
     @property
     def base(self) -> float:
@@ -66,40 +87,59 @@ class StepCosts:
 
     def of(self, work: Work) -> float:
         """Seconds that this work adds to a step."""
-        _, row, chunk, token, scored = self._seconds
-        prompts = chunk + token * work.tokens + scored * work.scored if work.tokens else 0.0
-        return row * work.rows + prompts
+        _, row, chunk, token, scored, context, pair = self._seconds
+        prompts = chunk if work.tokens else 0.0
+        prompts += token * work.tokens + scored * work.scored + pair * work.pairs
+        return row * work.rows + context * work.context + prompts
 
     def prompt_tokens(self, seconds: float, work: Work) -> int:
         """How many of this work's prompt tokens take so long in a step."""
-        all_of_it = self.of(work._replace(rows=0)) - self.chunk
+        all_of_it = self.of(work._replace(rows=0, context=0)) - self.chunk
         if all_of_it <= 0:
             return work.tokens
         return min(work.tokens, int(work.tokens * (seconds - self.chunk) / all_of_it))
 
     def note(self, work: Work, seconds: float) -> None:
         """Learn from a step that took so long."""
+        self.most_rows = max(self.most_rows, _GROWTH * work.rows)
+        self.most_tokens = max(self.most_tokens, _GROWTH * work.tokens)
         if seconds <= 0:
             return
         self._weight /= _KEPT  # instead of less for all before
         if self._weight > _LARGE:
             self._rescale()
-        size = max(seconds, _SHORT * (self.base + self.of(work)))  # errors are relative
+        expected = np.dot(self._known, numbers := _features(work))
+        size = max(seconds, _SHORT * expected)  # errors are relative
         weight = self._weight / size**2
-        numbers = (1, work.rows, int(work.tokens > 0), work.tokens, work.scored)
-        active = [index for index in _ORDER if numbers[index]]
-        for index in active:
-            scaled, sums = weight * numbers[index], self._sums[index]
-            self._targets[index] += scaled * seconds
-            for other in active:
-                sums[other] += scaled * numbers[other]
-        for index in active * _SWEEPS:  # the others keep what they are
-            sums, known = self._sums[index], self._seconds[index]
-            rest = sum(map(mul, sums, self._seconds)) - sums[index] * known
-            most = (self._targets[index] - rest) / (sums[index] * _PENALTY[index])
-            self._seconds[index] = max(0.0, most)
+        self._sums += np.outer(weight * numbers, numbers)
+        self._targets += weight * seconds * numbers
+        self._changed |= numbers > 0
+
+    def _solve(self) -> None:
+        """Find the coefficients of the features of the last steps; the others keep what they are.
+        One that would be below zero is zero."""
+        active = np.flatnonzero(self._changed)
+        self._changed[:] = False
+        found = np.array(self._known)
+        found[active] = 0.0
+        targets = self._targets - self._sums @ found
+        scale = np.sqrt(self._sums.diagonal())
+        while len(active):
+            sums = self._sums[np.ix_(active, active)] / np.outer(scale[active], scale[active])
+            sums += np.diag(_PENALTY[active])
+            scaled = np.linalg.solve(sums, targets[active] / scale[active])
+            if scaled.min() >= 0:
+                found[active] = scaled / scale[active]
+                break
+            active = np.delete(active, scaled.argmin())
+        self._known = found.tolist()
 
     def _rescale(self) -> None:
-        self._sums = [[it / _LARGE for it in sums] for sums in self._sums]
-        self._targets = [it / _LARGE for it in self._targets]
+        self._sums /= _LARGE
+        self._targets /= _LARGE
         self._weight /= _LARGE
+
+
+def _features(work: Work) -> npt.NDArray[np.float64]:
+    """What the coefficients are of."""
+    return np.array([1, work.rows, work.tokens > 0, *work[1:]], float)

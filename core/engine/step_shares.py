@@ -10,9 +10,10 @@ moment ago. A tenant that is alone has whole steps. Limits change the time of an
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import add
 
 from ..common.fair_share import FairShare
 from .batch import Part
@@ -29,16 +30,20 @@ _SAMPLED = 4  # steps of one tenant alone, of which one is measured
 _EARLY = 64  # steps that are all measured
 _SMALLER, _LARGER = 0.8, 1.2
 _FEWEST = 8  # prompt tokens in a step, as a step with any costs more than one without
-_NEW = 0.25  # the weight of what a tenant wants now in what it wants typically
+_TYPICAL = 4  # steps that tell what a tenant wants
 
 
 @dataclass(slots=True)
 class _Seen:
-    """A tenant that wanted so many seconds of a step typically, and was here last at `time`."""
+    """A tenant that was here last at `time`, and what it wanted of its last steps."""
 
-    seconds: float
-    weight: float
-    time: float
+    weight: float = 1.0
+    time: float = 0.0
+    works: deque[Work] = field(default_factory=lambda: deque(maxlen=_TYPICAL))
+
+    def seconds(self, costs: StepCosts) -> float:
+        """What it typically wants of a step."""
+        return sum(map(costs.of, self.works)) / len(self.works)
 
 
 class StepShares:
@@ -54,6 +59,7 @@ class StepShares:
         self._now = self._last_end = 0.0
         self._num_steps = 0
         self._wanted: dict[str, Work] = {}
+        self._first: dict[str, Work] = {}  # of its prompts, what the next sequence wants
         self._limits: dict[str, Work] = {}
         self._saved: dict[str, float] = {}
 
@@ -90,7 +96,7 @@ class StepShares:
             self._costs.note(work, seconds)
         if not is_shared:
             call = parts[0].sequence.job.call
-            self._see(call.owner, call.weight, self._costs.of(work))
+            self._see(call.owner, call.weight, work)
 
     def rows(self, running: Iterable[Sequence], ready: list[Sequence]) -> list[Sequence]:
         """Which of the sequences that are ready compute their next token in this step: of a tenant
@@ -158,20 +164,28 @@ class StepShares:
         tenants = self._tenants
         if not tenants.are_several and not self.num_absent:
             return
-        self._wanted = _wanted(running, ready, self._chunk_tokens)
+        self._wanted, self._first = _wanted(running, ready, self._chunk_tokens)
         seconds = {name: self._costs.of(work) for name, work in self._wanted.items()}
-        for name, wanted in seconds.items():
-            self._see(name, tenants[name].weight, wanted)
-        shares = self._divide({name: it.seconds for name, it in self._seen.items()} | seconds)
-        over = [name for name, wanted in seconds.items() if wanted > shares[name] * _EXACT]
+        for name, work in self._wanted.items():
+            self._see(name, tenants[name].weight, work)
+        typical = {name: it.seconds(self._costs) for name, it in self._seen.items()}
+        shares = self._divide(typical | seconds)
+        over = [name for name in seconds if self._is_over(name, seconds[name], shares[name])]
         for name in over:
             must_run = len(over) == len(seconds)
-            self._limits[name] = self._limit(name, shares[name] / seconds[name], must_run)
+            share = min(1.0, shares[name] / seconds[name]) if seconds[name] else 1.0
+            self._limits[name] = self._limit(name, share, must_run)
         self._saved = {name: it for name, it in self._saved.items() if name in over}
 
-    def _see(self, name: str, weight: float, seconds: float) -> None:
-        seen = self._seen.setdefault(name, _Seen(seconds, weight, 0.0))
-        seen.seconds += _NEW * (seconds - seen.seconds)
+    def _is_over(self, name: str, wanted: float, share: float) -> bool:
+        """Whether a tenant wants more than its share, or more than what is known of steps."""
+        work, costs = self._wanted[name], self._costs
+        is_known = work.rows <= costs.most_rows and work.tokens <= costs.most_tokens
+        return wanted > share * _EXACT or (costs.base > 0 and not is_known)
+
+    def _see(self, name: str, weight: float, work: Work) -> None:
+        seen = self._seen.setdefault(name, _Seen())
+        seen.works.append(work)
         seen.weight, seen.time = weight, self._now
 
     def _divide(self, wanted: Mapping[str, float]) -> dict[str, float]:
@@ -205,22 +219,32 @@ class StepShares:
         is_odd = self._num_steps % 2  # steps of two sizes tell what is of the step, and of its rows
         size = _LARGER if is_odd else _SMALLER
         share *= size
-        rows = min(work.rows, max(1 + is_odd, int(work.rows * share)))
-        prompts = work._replace(rows=0)
+        rows = min(work.rows, max(1 + is_odd, int(work.rows * share)), costs.most_rows)
+        prompts = work._replace(rows=0, context=0)
         seconds = share * costs.of(prompts) + self._saved.pop(name, 0.0)
         if must_run:
             seconds = max(seconds, size * (costs.base + 2 * costs.chunk))
         tokens = costs.prompt_tokens(seconds, prompts)
+        if tokens < (first := self._first.get(name, _NOTHING)).tokens:
+            tokens = min(first.tokens, costs.prompt_tokens(seconds, first))
+        tokens = min(tokens, costs.most_tokens)
         if tokens < _FEWEST and not must_run:
             self._saved[name] = seconds
             return Work(rows)
         return Work(rows, min(work.tokens, max(tokens, _FEWEST)))
 
 
-def _wanted(running: Iterable[Sequence], ready: list[Sequence], most: int) -> dict[str, Work]:
-    """What each tenant would have the next step compute; `most` prompt tokens."""
-    rows = Counter([sequence.job.call.owner for sequence in ready])
-    found = {name: Work(count) for name, count in rows.items()}
+def _wanted(
+    running: Iterable[Sequence], ready: list[Sequence], most: int
+) -> tuple[dict[str, Work], dict[str, Work]]:
+    """What each tenant would have the next step compute, `most` prompt tokens; and the prompt
+    tokens of its first sequence that has some."""
+    rows, context = Counter[str](), Counter[str]()
+    for sequence in ready:
+        rows[sequence.job.call.owner] += 1
+        context[sequence.job.call.owner] += sequence.num_allocated
+    found = {name: Work(count, context=context[name]) for name, count in rows.items()}
+    first: dict[str, Work] = {}
     for sequence in running:
         if sequence.num_unallocated < 2:
             continue
@@ -228,9 +252,17 @@ def _wanted(running: Iterable[Sequence], ready: list[Sequence], most: int) -> di
         known = found.get(name, _NOTHING)
         count = min(sequence.num_unallocated, most - known.tokens)
         if count > 0:
-            part = Part.of_prompt(sequence, sequence.num_allocated, count)
-            found[name] = Work(known.rows, known.tokens + count, known.scored + len(part.scored))
-    return found
+            work = _prompt(sequence, count)
+            first.setdefault(name, work)
+            found[name] = Work(*map(add, known, work))
+    return found, first
+
+
+def _prompt(sequence: Sequence, count: int) -> Work:
+    """The next tokens of a prompt."""
+    start, end = sequence.num_allocated, sequence.num_allocated + count
+    scored = min(end, sequence.prompt_len - 1) - max(start, sequence.next_scored)
+    return Work(0, count, max(0, scored), pairs=count * (start + count // 2))
 
 
 _NOTHING, _ROW = Work(), Work(1)

@@ -46,7 +46,7 @@ from .ipc import Child, spawn
 from .liveness import LivenessMonitor, cpu_seconds
 
 SECONDS = 12.0  # of the child's processor time, for one constraint
-SECONDS_IN_ALL = 60.0  # for one constraint where other programs keep the processor
+SECONDS_IN_ALL = 30.0  # for one constraint where other programs keep the processor
 SECONDS_SILENT = 5.0  # without processor time, after which a child is replaced
 TRIES = 3  # of one constraint, where its child dies or is replaced
 SECONDS_BEFORE_LOG = 2.0  # before the log says what is being compiled
@@ -207,26 +207,28 @@ class CompilePool:
         for worker in ended:
             worker.end(_closed())
 
-    def _start_child(self) -> Child:
-        child = spawn(f"{__name__.rpartition('.')[0]}.compile_worker")
+    def _start_child(self, priority: str) -> Child:
+        child = spawn(f"{__name__.rpartition('.')[0]}.compile_worker", priority)
         sizes = np.array([len(data) for data in self._token_bytes], np.int32)
         child.connection.send(sizes.tobytes(), b"".join(self._token_bytes), self._end_ids)
         return child
 
 
 class CompileWorker:
-    """A child process that compiles one constraint at a time. start: starts the child.
+    """A child process that compiles one constraint at a time. start: starts the child, with "low"
+    or "equal" priority, the latter where one before got no processor time.
 
     is_taken, released_at: whether a caller has it, and when the last one had done with it, by the
       monotonic clock; kept by the pool.
     """
 
-    def __init__(self, start: Callable[[], Child]) -> None:
+    def __init__(self, start: Callable[[str], Child]) -> None:
         self.is_taken, self.released_at = False, 0.0
         self._start = start
         self._lock = threading.Lock()
         self._end: ForkrootError | None = None  # after which it is closed
         self._child: Child | None = None
+        self._is_starved, self._seconds = False, 0.0  # of the request
         self._answers: Future[Any] = Future()
 
     @property
@@ -239,15 +241,15 @@ class CompileWorker:
         takes too much processor time: the child is stopped. Another child takes the place of one
         that dies, or gets no processor time; after a few, the answer is Overloaded. description: of
         the constraint, for the log."""
-        ends_at = time.monotonic() + SECONDS_IN_ALL
+        self._seconds, self._is_starved = 0.0, False
         for _ in range(TRIES):
-            status, *answer = self._try(description, ends_at, message)
+            status, *answer = self._try(description, message)
             if status != "lost":
                 break
             _log.warning("%s, at %s", answer[0], description)
         return status, *answer
 
-    def _try(self, description: str, ends_at: float, message: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _try(self, description: str, message: tuple[Any, ...]) -> tuple[Any, ...]:
         """As `request`, by one child; "lost" and an error where that is at fault."""
         with self._lock:
             if self._end is not None:
@@ -255,16 +257,16 @@ class CompileWorker:
             self._answers = Future()
             child = self._child
             if child is None:
-                child = self._child = self._start()
+                child = self._child = self._start("equal" if self._is_starved else "low")
                 threading.Thread(target=self._read, args=(child,), daemon=True).start()
             child.connection.send(*message)
         try:
-            return self._wait_for_answer(description, child.process.pid, ends_at)
+            return self._wait_for_answer(description, child.process.pid)
         except TimeoutError:
             self.stop(CallFailed("too late"))
             raise
 
-    def _wait_for_answer(self, description: str, pid: int, ends_at: float) -> tuple[Any, ...]:
+    def _wait_for_answer(self, description: str, pid: int) -> tuple[Any, ...]:
         """The answer of the child. Raises TimeoutError."""
         started, before = time.monotonic(), cpu_seconds(pid)
         monitor, last, is_logged = LivenessMonitor(pid, SECONDS_SILENT), started, False
@@ -277,9 +279,12 @@ class CompileWorker:
                 taken = now - started if before is None else (cpu or before) - before
                 if taken >= SECONDS:
                     raise
-                monitor.update(min(now - last, 2 * CHECK_INTERVAL), None, has_reported=True)
-                is_late, last = now >= ends_at, now
+                passed = min(now - last, 2 * CHECK_INTERVAL)  # while this process runs itself
+                monitor.update(passed, None, has_reported=True)
+                self._seconds += passed
+                is_late, last = self._seconds >= SECONDS_IN_ALL, now
                 if is_late or monitor.fault():
+                    self._is_starved = True
                     self.stop(_lost("gets too little processor time"))
                     return "failed" if is_late else "lost", _lost("gets too little processor time")
                 if now - started >= SECONDS_BEFORE_LOG and not is_logged:

@@ -7,6 +7,7 @@ import json
 import os
 from contextlib import suppress
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,17 @@ from ..fsm.tokens.vocabulary import Vocabulary
 from .ipc import Connection, serve_parent
 
 _NICENESS = 10  # it takes a tenth of a processor that the engine or the server want as well
+_AUTOGROUP = Path("/proc/self/autogroup")
 
 
-def main(fd: int) -> None:
-    """Compile for the parent at the other end of this socket until it goes."""
-    with suppress(OSError):
-        os.nice(_NICENESS)
+def main(fd: int, priority: str) -> None:
+    """Compile for the parent at the other end of this socket until it goes. priority: "low", or
+    "equal" to that of the parent."""
+    if priority == "low":
+        with suppress(OSError):
+            os.nice(_NICENESS)
+            if _AUTOGROUP.exists():  # niceness counts within it, and it is of this process alone
+                _AUTOGROUP.write_text(str(_NICENESS))
     serve_parent(fd, serve)
 
 

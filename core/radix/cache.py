@@ -13,6 +13,7 @@ It knows nothing of models, text or scheduling, and is used by one thread.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from ..api.evictions import EvictionReport, PrefixReport
 from ..api.protocol import NodeView
 from .host import HostTier
 from .logprobs import Logprobs
-from .node import Node
+from .node import Node, path_up
 from .pages import SlotPool
 from .tree import Tree
 
@@ -33,6 +34,13 @@ class Match:
 
     length: int
     node: int
+
+
+class Reuse(NamedTuple):
+    """Tokens that one sequence alone had when it ended, and those of them that were used since."""
+
+    own: int
+    reused: int
 
 
 @dataclass(slots=True)
@@ -261,6 +269,20 @@ class RadixCache:
         lease.is_released = True
         if end is not None:
             self._tree.unlock(end)
+
+    def release_last(self, lease: Lease) -> None:
+        """As `release`, of tokens that nobody is expected to use again: as far as no other lease
+        had them, they are evicted first."""
+        self.release(lease)
+        if lease._end is not None:
+            self._tree.expedite(lease._end)
+
+    def count_reused(self, lease: Lease, start: int) -> Reuse:
+        """Of the tokens from position `start` on that a lease had: those that were used again since
+        it was acquired. For a lease that is released; its tokens may be evicted."""
+        own = [] if lease._end is None else [it for it in path_up(lease._end) if it.end > start]
+        reused = sum(it.size for it in own if it.hits)
+        return Reuse(sum(it.size for it in own), reused)
 
     def allocate(self, count: int) -> Ints | None:
         """`count` slots for tokens to compute, now the caller's until `commit` or `free`. Evicts as

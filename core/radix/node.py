@@ -35,6 +35,7 @@ class Node:
     lock_count: leases whose path runs through this node.
     last_used: the tree's clock when it was last locked or unlocked.
     hits: how often it was locked again since it was made.
+    is_expedited: whether it goes before all that is not, as nobody is expected to use it again.
     """
 
     id: int
@@ -49,6 +50,7 @@ class Node:
     lock_count: int = 0
     last_used: int = 0
     hits: int = 0
+    is_expedited: bool = False
 
     @property
     def size(self) -> int:

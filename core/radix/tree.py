@@ -138,6 +138,7 @@ class Tree:
             at.lock_count += 1
             at.last_used = now
             at.hits += 1
+            at.is_expedited = False
             at = at.parent
 
     def unlock(self, node: Node) -> None:
@@ -155,6 +156,13 @@ class Tree:
         at.lock_count -= 1
         at.last_used = now
         self._drop_empty_root(at)
+
+    def expedite(self, node: Node) -> None:
+        """Let the end of a path that is unlocked go first: all of it that was locked but once."""
+        path = takewhile(lambda it: not it.hits and not it.lock_count, path_up(node))
+        own = [it for it in path if it.is_in_pool]
+        if not any(child.is_in_pool for child in node.children.values()):
+            self._order.expedite(own[::-1])
 
     def known_logprobs(self, namespace: str, key: bytes, start: int, num_top: int) -> list[Known]:
         """Where log-probabilities are, with num_top alternatives each, of the tokens of `key` from
@@ -284,6 +292,7 @@ class Tree:
         upper.lock_count = lower.lock_count
         upper.hits = lower.hits
         upper.last_used = lower.last_used
+        upper.is_expedited = lower.is_expedited
         above.children[upper.key[:WIDTH]] = upper
         lower.parent, lower.key, lower.slots = upper, lower.key[offset:], lower.slots[size:].copy()
         upper.children[lower.key[:WIDTH]] = lower

@@ -53,7 +53,7 @@ class Starts:
 
     def __call__(self, model: str | Path, **settings: Any) -> Backend:
         self.requests.append((str(model), settings))
-        assert self.gate.wait(10)
+        assert self.gate.wait(60)
         self.backends.append(ScriptedBackend("a"))
         return self.backends[-1]
 

@@ -12,6 +12,7 @@ from forkroot.benchmarks.common.fake_runner import FakeRunner, LateRunner, byte_
 from forkroot.core.api.config import EngineConfig
 from forkroot.core.api.protocol import Call, Completion, ForkrootError, Sampling, Text
 from forkroot.core.api.reply import Mailbox
+from forkroot.core.engine.endings import Endings
 from forkroot.core.engine.engine import Engine
 from forkroot.core.engine.forks import Roots
 from forkroot.core.engine.input import InputProcessor
@@ -72,6 +73,7 @@ class Bench:
             ageing=config.ageing,
             context_len=config.context_len,
             hold_min=config.hold_min,
+            hints=config.hints,
         )
         self.scheduler = Scheduler(
             self.cache,
@@ -81,6 +83,7 @@ class Bench:
             context_len=config.context_len,
             chunk_tokens=config.chunk_tokens,
             features=self.features,
+            endings=Endings(self.cache, config.hints),
         )
         self.engine = Engine(
             self.scheduler,

@@ -31,14 +31,14 @@ class Compiler:
         assert isinstance(constraint, Regex)
         self.order.append((tenant, constraint.pattern))
         self.has_begun.release()
-        assert self.may_go.wait(20)
+        assert self.may_go.wait(60)
         return regular_guide(constraint, BYTES)
 
 
 def test_a_tenant_waits_for_one_compilation_of_another_at_most() -> None:
     compiler = Compiler()
     greedy = [compiler.cache.request(Regex(f"a{i}"), "greedy") for i in range(60)]
-    assert compiler.has_begun.acquire(timeout=20)
+    assert compiler.has_begun.acquire(timeout=60)
     modest = compiler.cache.request(Regex("b"), "modest")
     compiler.may_go.set()
     assert modest.result().cursor().forced() == b"b"
@@ -52,9 +52,9 @@ def test_one_tenant_never_has_all_compilers() -> None:
     for index in range(10):
         compiler.cache.request(Regex(f"a{index}"), "greedy")
     for _ in range(2):
-        assert compiler.has_begun.acquire(timeout=20)
+        assert compiler.has_begun.acquire(timeout=60)
     compiler.cache.request(Regex("b"), "modest")
-    assert compiler.has_begun.acquire(timeout=20)  # while the others are still at work
+    assert compiler.has_begun.acquire(timeout=60)  # while the others are still at work
     assert Counter(tenant for tenant, _ in compiler.order) == {"greedy": 2, "modest": 1}
     compiler.may_go.set()
     compiler.executor.close()
@@ -63,7 +63,7 @@ def test_one_tenant_never_has_all_compilers() -> None:
 def test_what_nobody_waits_for_is_not_compiled_and_what_another_waits_for_is() -> None:
     compiler = Compiler()
     first = compiler.cache.request(Regex("first"), "one")
-    assert compiler.has_begun.acquire(timeout=20)
+    assert compiler.has_begun.acquire(timeout=60)
     gone = [compiler.cache.request(Regex("gone"), "one") for _ in range(2)]
     wanted = [compiler.cache.request(Regex("wanted"), "one") for _ in range(2)]
     for request in (*gone, wanted[0]):
@@ -83,12 +83,12 @@ def test_a_running_compilation_that_nobody_waits_for_is_stopped() -> None:
 
     def run() -> None:
         begun.set()
-        assert may_end.wait(20)
+        assert may_end.wait(60)
 
     task = executor.submit("one", 1.0, run)
-    assert begun.wait(20)
+    assert begun.wait(60)
     task.cancel()
-    assert may_end.wait(20) and len(stopped) == 1
+    assert may_end.wait(60) and len(stopped) == 1
     executor.close()
 
 

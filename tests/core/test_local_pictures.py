@@ -21,11 +21,13 @@ from forkroot.core.api.protocol import (
     Image,
     InvalidCall,
     Message,
+    Overloaded,
     Regex,
     Sampling,
     Text,
     Video,
 )
+from forkroot.core.engine import pending_calls
 from forkroot.core.engine.pictures.pool import PicturePool
 from forkroot.core.local import LocalBackend
 
@@ -45,7 +47,7 @@ class Decoder:
         self.loaded.append(source)
         if source == SLOW:
             self.entered.set()
-            assert self.may_go_on.wait(10)
+            assert self.may_go_on.wait(60)
         return load(source)
 
 
@@ -58,7 +60,7 @@ class LatePixels(FakeProcessor):
         self.error: Exception | None = None
 
     def pixels(self, media: Media) -> Pixels:
-        assert self.may_go_on.wait(10)
+        assert self.may_go_on.wait(60)
         if self.error is not None:
             raise self.error
         return super().pixels(media)
@@ -101,75 +103,88 @@ def test_a_backend_says_what_its_model_takes(decoder):
 
 def test_others_go_on_while_a_call_waits_for_its_picture(backend, decoder):
     slow = backend.submit(ask(SLOW, "?"))
-    assert decoder.entered.wait(10)
-    quick = backend.submit(ask(picture(2, 3), "?", tenant="other")).result(10)
+    assert decoder.entered.wait(60)
+    quick = backend.submit(ask(picture(2, 3), "?", tenant="other")).result(60)
     assert len(quick.outputs[0].ids) == 4
-    assert backend.submit(ask("no picture")).result(10).outputs[0].finish_reason == "length"
+    assert backend.submit(ask("no picture")).result(60).outputs[0].finish_reason == "length"
     assert not slow.done()
     decoder.may_go_on.set()
-    assert len(slow.result(10).outputs[0].ids) == 4
+    assert len(slow.result(60).outputs[0].ids) == 4
 
 
 def test_a_call_that_waits_for_its_picture_can_be_cancelled(backend, decoder):
     reply = backend.submit(ask(SLOW, "?"))
-    assert decoder.entered.wait(10)
+    assert decoder.entered.wait(60)
     reply.cancel()
-    assert reply.result(10).outputs[0].finish_reason == "abort"
+    assert reply.result(60).outputs[0].finish_reason == "abort"
     decoder.may_go_on.set()
-    assert len(backend.submit(ask(SLOW, "?")).result(10).outputs[0].ids) == 4
+    assert len(backend.submit(ask(SLOW, "?")).result(60).outputs[0].ids) == 4
     backend.check()
 
 
 def test_a_deadline_ends_a_call_that_waits_for_its_picture(backend, decoder):
     reply = backend.submit(ask(SLOW, "?", deadline=0.05))
     with pytest.raises(DeadlineExceeded, match="waits for its constraint or its pictures"):
+        reply.result(60)
+
+
+@pytest.mark.parametrize("deadline", [None, 60.0])
+def test_a_call_that_waits_for_too_long_ends_in_a_typed_error(
+    backend, decoder, monkeypatch, deadline
+):
+    monkeypatch.setattr(pending_calls, "SECONDS_HELD", 0.05)
+    reply = backend.submit(ask(SLOW, "?", deadline=deadline))
+    with pytest.raises(Overloaded, match=r"for its constraint or its pictures, .* 0.05 s"):
         reply.result(10)
+    monkeypatch.undo()
+    decoder.may_go_on.set()
+    assert len(backend.submit(ask(SLOW, "?")).result(10).outputs[0].ids) == 4
 
 
 def test_a_picture_is_decoded_once_for_calls_that_show_it(backend, decoder):
     replies = [backend.submit(ask(SLOW, str(i))) for i in range(5)]
-    assert decoder.entered.wait(10)
+    assert decoder.entered.wait(60)
     decoder.may_go_on.set()
     for reply in replies:
-        reply.result(10)
-    backend.submit(ask("later: ", Image(bytes(SLOW.data)), "?")).result(10)
+        reply.result(60)
+    backend.submit(ask("later: ", Image(bytes(SLOW.data)), "?")).result(60)
     assert decoder.loaded == [SLOW]
 
 
 @pytest.mark.parametrize("other", [{"namespace": "b"}, {"tenant": "b"}])
 def test_what_one_has_decoded_is_decoded_again_for_another(backend, decoder, other):
-    backend.submit(ask(picture(2, 2), "?")).result(10)
-    backend.submit(ask(picture(2, 2), "?", **other)).result(10)
+    backend.submit(ask(picture(2, 2), "?")).result(60)
+    backend.submit(ask(picture(2, 2), "?", **other)).result(60)
     assert decoder.loaded == [picture(2, 2)] * 2
 
 
 def test_a_picture_that_is_refused_is_refused_again(backend, decoder):
     for _ in range(2):
         with pytest.raises(InvalidCall, match="a picture of 4 bytes"):
-            backend.submit(ask(Image(b"no"), "?")).result(10)
+            backend.submit(ask(Image(b"no"), "?")).result(60)
     assert len(decoder.loaded) == 2
-    assert len(backend.submit(ask("and on")).result(10).outputs[0].ids) == 4
+    assert len(backend.submit(ask("and on")).result(60).outputs[0].ids) == 4
 
 
 def test_a_call_may_wait_for_a_picture_and_a_constraint(backend):
     call = ask(picture(2, 2), "?", constraint=Regex("[a-c]{3}"))
-    assert len(backend.submit(call).result(10).text) == 3
+    assert len(backend.submit(call).result(60).text) == 3
 
 
 def test_a_call_waits_for_pixels_while_others_go_on(decoder):
     processor = LatePixels()
     backend = start(decoder, processor)
     late = backend.submit(ask("See ", picture(2, 3), "?"))
-    assert len(backend.submit(ask("no picture")).result(10).outputs[0].ids) == 4
+    assert len(backend.submit(ask("no picture")).result(60).outputs[0].ids) == 4
     expiring = backend.submit(ask("See ", picture(2, 4), "?", deadline=0.05))
     with pytest.raises(DeadlineExceeded):
-        expiring.result(10)
+        expiring.result(60)
     cancelled = backend.submit(ask("See ", picture(2, 5), "?"))
     cancelled.cancel()
-    assert cancelled.result(10).outputs[0].finish_reason == "abort"
+    assert cancelled.result(60).outputs[0].finish_reason == "abort"
     assert not late.done()
     processor.may_go_on.set()
-    assert len(late.result(10).outputs[0].ids) == 4
+    assert len(late.result(60).outputs[0].ids) == 4
     backend.check()
     backend.close()
 
@@ -180,17 +195,17 @@ def test_pixels_that_cannot_be_made_fail_the_calls_that_show_them(decoder):
     processor.may_go_on.set()
     backend = start(decoder, processor)
     with pytest.raises(CallFailed, match="no such pixels"):
-        backend.submit(ask(picture(2, 3), "?")).result(10)
+        backend.submit(ask(picture(2, 3), "?")).result(60)
     processor.error = None
-    assert len(backend.submit(ask(picture(2, 3), "?")).result(10).outputs[0].ids) == 4
+    assert len(backend.submit(ask(picture(2, 3), "?")).result(60).outputs[0].ids) == 4
     backend.close()
 
 
 def test_keys_and_values_that_are_cached_need_no_pixels(decoder):
     processor = FakeProcessor()
     backend = start(decoder, processor)
-    backend.submit(ask("See ", picture(2, 3), " who?")).result(10)
-    done = backend.submit(ask("See ", picture(2, 3), " where?")).result(10)
+    backend.submit(ask("See ", picture(2, 3), " who?")).result(60)
+    done = backend.submit(ask("See ", picture(2, 3), " where?")).result(60)
     assert done.usage.image_tokens == 6
     assert processor.num_pixels == 1
     counters = backend.info().counters
@@ -210,7 +225,7 @@ def test_of_decoded_pictures_those_of_who_has_most_are_forgotten(most_bytes, mos
         request = pool.request(Call((source,), namespace=namespace), [source])
         done = threading.Event()
         request.when_done(done.set)
-        assert done.wait(10)
+        assert done.wait(60)
         assert len(request.result()[0].ids) == 4 * 13 + 3
 
     for seed, namespace in ((1, "b"), (1, "a"), (2, "a"), (3, "a")):
@@ -227,7 +242,7 @@ def test_of_decoded_pictures_those_of_who_has_most_are_forgotten(most_bytes, mos
 def test_closing_ends_calls_that_wait_for_pictures(decoder):
     backend = start(decoder)
     reply = backend.submit(ask(SLOW, "?"))
-    assert decoder.entered.wait(10)
+    assert decoder.entered.wait(60)
     backend.close()
     assert reply.error() is not None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 from ....core.api.protocol import (
     BackendInfo,
@@ -51,7 +52,8 @@ class Budget:
 
 class RunBackend:
     """The served backend, for the calls of one run: they belong to its request, whatever thread
-    makes them, and are within its limits and its budget. info: of the served backend."""
+    makes them, and are within its limits and its budget. info: of the served backend. tenant,
+    weight: of whose calls these are, where an admin sends the run."""
 
     def __init__(
         self,
@@ -60,7 +62,10 @@ class RunBackend:
         limits: Limits,
         budget: Budget,
         info: BackendInfo,
+        tenant: str | None = None,
+        weight: float = 1.0,
     ) -> None:
+        self._tenant, self._weight = tenant, weight
         self._info = info
         self._registry = registry
         self._context = context
@@ -76,6 +81,8 @@ class RunBackend:
         self._budget.spend_call(call)
         before = self._registry.current.set(self._context)
         try:
+            if self._tenant is not None:
+                call = replace(call, tenant=self._tenant, weight=self._weight)
             return self._registry.submit(call)
         finally:
             self._registry.current.reset(before)

@@ -7,21 +7,18 @@ again.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator
-from inspect import signature
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from ....core.api.protocol import BackendInfo, CallTooLarge, ForkrootError, InvalidCall, Shown
-from ...native import CompiledProgram, ProgramState
+from ....core.api.protocol import CallTooLarge, ForkrootError, InvalidCall, Shown
+from ...native import CompiledProgram
 from ...native.compiler.graph.graph import Graph
 from ...native.remote.requests import RunRequest
-from ...native.run import Run
 from ..forkroot.calls import owner_of, refusal
 from ..requests.bodies import BodyRoute, prepared
 from ..server.errors import Fault, Refused
@@ -30,14 +27,12 @@ from ..server.runtime import ProgramLimits, Runtime
 from ..server.sse import EventStream
 from ..wire.callwire import PROGRAMS_PATH, UNKNOWN_PROGRAM
 from ..wire.wire import Body
-from .budget import Budget, RunBackend
-from .media import check_media
-from .running import Failed, ProgramWork, RunThreads, pieces
+from .running import Failed
+from .runs import Kept, ProgramRuns
 from .store import Key, ProgramStore
 
 _DIGEST = r"[0-9a-f]{64}"
 _NAMESPACE = 256  # characters
-_SHOWN = 200
 _DIGEST_PARAMETER = {
     "name": "digest",
     "in": "path",
@@ -59,7 +54,8 @@ class RunBody(Body):
 
     arguments: of the program, by name. sampling: fields of `Sampling` for calls that set none.
     hints: announce which prefixes calls share. stream: report texts and variables as they come.
-    passes: of the compiler, by name; all if null.
+    passes: of the compiler, by name; all if null. tenant, weight: whose run it is, where an admin
+    sends it for others.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -73,6 +69,8 @@ class RunBody(Body):
     priority: int | None = Field(None, json_schema_extra={"minimum": -100, "maximum": 100})
     deadline: float | None = Field(None, json_schema_extra={"exclusiveMinimum": 0})
     passes: list[str] | None = None
+    tenant: str | None = None
+    weight: float | None = None
 
 
 class ProgramReply(BaseModel):
@@ -98,9 +96,8 @@ def routes(runtime: Runtime, registry: RequestRegistry) -> APIRouter:
     router = APIRouter(tags=["forkroot"], route_class=BodyRoute.of(runtime))
     limits = runtime.limits
     own = limits.programs
-    store = ProgramStore[CompiledProgram](own.max_kept, own.max_kept_bytes)
-    threads = RunThreads(own)
-    info = KnownInfo(registry)
+    store = ProgramStore[Kept](own.max_kept, own.max_kept_bytes)
+    runs = ProgramRuns(registry, limits)
     path = {"parameters": [_DIGEST_PARAMETER]}
     found = {"parameters": [_DIGEST_PARAMETER, _NAMESPACE_PARAMETER]}
 
@@ -109,11 +106,11 @@ def routes(runtime: Runtime, registry: RequestRegistry) -> APIRouter:
         content = await request.body()
         key = _key(request, _namespace(request))
         try:
-            program = await prepared(runtime, request, lambda: _read(content, key.digest, own))
-            store.put(key, program, len(content))
+            kept = await prepared(runtime, request, lambda: _read(content, key.digest, own))
+            store.put(key, kept, len(content))
         except ForkrootError as error:
             return refusal(error)
-        graph = program.graph
+        graph = kept.program.graph
         names = [it.name for it in graph.parameters if not it.is_fixed]
         reply = ProgramReply(
             id=key.digest, name=graph.name, nodes=len(graph.nodes), parameters=names
@@ -125,16 +122,10 @@ def routes(runtime: Runtime, registry: RequestRegistry) -> APIRouter:
         try:
             asked = RunRequest.from_json(body.model_dump(exclude_none=True))
             key = _key(request, asked.namespace)
-            program = _known(store, key)
             context = request.state.request_context
-            known = await info.known()
-            budget = Budget(limits, known.context_len)
-            backend = RunBackend(registry, context, limits, budget, known)
-            check_media(program.graph, asked.arguments)
-            found = _run(program, asked, backend, threads, budget)
+            body_pieces = await runs.pieces_of(_known(store, key), key, asked, context)
         except ForkrootError as error:
             return refusal(error)
-        body_pieces = pieces(threads, key.tenant, ProgramWork(found, context), asked.stream)
         try:
             first = await anext(body_pieces)
         except Failed as failed:
@@ -151,21 +142,7 @@ def routes(runtime: Runtime, registry: RequestRegistry) -> APIRouter:
     return router
 
 
-class KnownInfo:
-    """What the served backend reports of itself, asked once: figures in it are those of then."""
-
-    def __init__(self, registry: RequestRegistry) -> None:
-        self._registry = registry
-        self._known: BackendInfo | None = None
-
-    async def known(self) -> BackendInfo:
-        """The info. Raises as `Backend.info`."""
-        if self._known is None:
-            self._known = await asyncio.to_thread(self._registry.info)
-        return self._known
-
-
-def _read(content: bytes, digest: str, limits: ProgramLimits) -> CompiledProgram:
+def _read(content: bytes, digest: str, limits: ProgramLimits) -> Kept:
     """The program whose graph this is. Raises InvalidCall."""
     graph = Graph.from_json(content)
     for what, num, most in (
@@ -178,42 +155,14 @@ def _read(content: bytes, digest: str, limits: ProgramLimits) -> CompiledProgram
     if graph.digest() != digest:
         allowed = f"the digest of the graph in the body, which is {graph.digest()}"
         raise InvalidCall("digest", digest, allowed)
-    return CompiledProgram(graph)
+    return Kept(CompiledProgram(graph), graph.to_json().encode())
 
 
-def _run(
-    program: CompiledProgram,
-    asked: RunRequest,
-    backend: RunBackend,
-    threads: RunThreads,
-    budget: Budget,
-) -> Run:
-    """The run that is asked for. Raises InvalidCall."""
-    if asked.passes is not None:
-        program = CompiledProgram(program.graph, asked.passes)
-    try:
-        signature(program.body).bind(None, **asked.arguments)
-    except TypeError as error:
-        names = ", ".join(it.name for it in program.graph.parameters) or "none"
-        shown = Shown(", ".join(asked.arguments)[:_SHOWN] or "none")
-        raise InvalidCall("arguments", shown, f"those of the program, {names} ({error})") from error
-    return Run(
-        program.body,
-        asked.settings(backend),
-        (),
-        asked.arguments,
-        ProgramState,
-        threads.worker,
-        program.hint,
-        budget.spend_chars,
-    )
-
-
-def _known(store: ProgramStore[CompiledProgram], key: Key) -> CompiledProgram:
-    program = store.get(key)
-    if program is None:
+def _known(store: ProgramStore[Kept], key: Key) -> Kept:
+    kept = store.get(key)
+    if kept is None:
         raise _unknown(key.digest)
-    return program
+    return kept
 
 
 def _unknown(digest: str) -> Refused:

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ....core.api.protocol import (
     BackendClosed,
@@ -86,12 +86,27 @@ class RunThreads:
         return ended
 
 
+class Work(Protocol):
+    """A run, and the request that it belongs to."""
+
+    @property
+    def context(self) -> RequestContext:
+        """The request."""
+
+    def abort(self, error: BaseException) -> None:
+        """End the run early."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProgramWork:
-    """A run, and the request that it belongs to."""
+    """A run in a thread of this server, and the request that it belongs to."""
 
     run: Run
     context: RequestContext
+
+    def abort(self, error: BaseException) -> None:
+        """As `Work.abort`."""
+        self.run.abort(error)
 
     def execute(self) -> bytes:
         """Run to the end, in this thread; the last piece of the body. Raises Failed in place of a
@@ -104,7 +119,7 @@ class ProgramWork:
                 return b'data: {"done":' + _json(state) + b"}\n\n"
             except InvalidCall as refused:
                 error = refused
-        raise Failed(error, _error_event(error, self._state()))
+        raise Failed(error, error_report(error, self._state()))
 
     def failure(self) -> ForkrootError | None:
         """What ended the run."""
@@ -127,13 +142,10 @@ class ProgramWork:
         return None
 
 
-async def pieces(
-    threads: RunThreads, tenant: str, work: ProgramWork, is_streamed: bool
-) -> AsyncGenerator[bytes]:
-    """The body, piece by piece. An error before the first piece is raised as Failed, and a later
-    one is the last piece. The run ends when this is closed."""
-    merged = _merged(threads, tenant, work, is_streamed)
-    following = asyncio.ensure_future(anext(merged))
+async def pieces(found: AsyncIterator[bytes], work: Work) -> AsyncGenerator[bytes]:
+    """The body, piece by piece, of these. An error before the first piece is raised as Failed, and
+    a later one is the last piece. The run ends when this is closed."""
+    following = asyncio.ensure_future(anext(found))
     has_begun = is_over = False
     try:
         while not is_over:
@@ -143,7 +155,7 @@ async def pieces(
             yield piece
             has_begun = True
             if done and not is_over:
-                following = asyncio.ensure_future(anext(merged))
+                following = asyncio.ensure_future(anext(found))
     except Failed as failed:
         is_over = True
         work.context.refusal = fault_of(failed.error).code
@@ -153,17 +165,17 @@ async def pieces(
     finally:
         if not is_over:
             following.cancel()
-            work.run.abort(ProgramError("the run was ended"))
+            work.abort(ProgramError("the run was ended"))
 
 
-async def _merged(
+async def run_here(
     threads: RunThreads, tenant: str, work: ProgramWork, is_streamed: bool
 ) -> AsyncIterator[bytes]:
-    """The pieces of events, and the last one."""
+    """The pieces of a run of this server: those of its events, and the last one."""
     try:
         ended = await threads.begin(tenant, work)
     except Overloaded as error:
-        raise Failed(error, _error_event(error, None)) from error
+        raise Failed(error, error_report(error, None)) from error
     if is_streamed:
         async for events in Progress(work.run.interpreter).events():
             yield encode(events)
@@ -174,7 +186,8 @@ def _is_public(cause: BaseException | None) -> bool:
     return cause is None or isinstance(cause, ForkrootError)
 
 
-def _error_event(error: ForkrootError, state: dict[str, Any] | None) -> Event:
+def error_report(error: ForkrootError, state: dict[str, Any] | None) -> Event:
+    """What a body says of the error that ended a run."""
     event = {**error_event(error), "notes": list(getattr(error, "__notes__", ()))}
     if isinstance(error, UnsetVariable):
         event["unset"] = list(error.args)

@@ -38,6 +38,7 @@ class RunSlots:
         except asyncio.CancelledError:
             if waiting.cancelled() or not waiting.done():
                 self._leave(tenant, waiting)
+                self._hand_out()  # to who came behind it while it was about to leave
             else:  # it has just been given a slot
                 self.give(tenant)
             raise
@@ -47,12 +48,21 @@ class RunSlots:
         self.at_work[tenant] -= 1
         if not self.at_work[tenant]:
             del self.at_work[tenant]
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        """Give a free slot to the next that may have it."""
         for following in list(self._waiting):
-            if self._is_free(following):
+            waiting = self._first(following)
+            if waiting is not None and self._is_free(following):
                 self.at_work[following] += 1
-                self._waiting[following][0].set_result(None)
-                self._leave(following, self._waiting[following][0])
+                waiting.set_result(None)
+                self._leave(following, waiting)
                 return
+
+    def _first(self, tenant: str) -> asyncio.Future[None] | None:
+        """Who of a tenant has waited longest; not one that was cancelled and is about to leave."""
+        return next((it for it in self._waiting[tenant] if not it.done()), None)
 
     def _leave(self, tenant: str, waiting: asyncio.Future[None]) -> None:
         self._waiting[tenant].remove(waiting)

@@ -29,6 +29,7 @@ from .metrics import Metrics
 from .request_registry import RequestContext, RequestRegistry
 from .runtime import Limits
 from .structure import is_json
+from .turns import Turns
 from .workers import Workers
 
 _log = logging.getLogger("forkroot.http")
@@ -53,6 +54,7 @@ class AdmissionMiddleware:
     limits: Limits
     workers: Workers
     browsers: Browsers
+    turns: Turns
     readers: Collection[tuple[str, str]] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,6 +73,8 @@ class AdmissionMiddleware:
                 self.registry.rate_limits.admit(context.client.tenant)
             with self._admitted(scope, context):
                 body = await self._body(receive, headers.get(b"content-length"))
+                if _is_counted(scope):
+                    await self.turns.take(context.client.tenant, len(body))
                 is_read = (scope["method"], scope["path"]) in self.readers
                 if body and not is_read and is_json(headers.get(b"content-type", "")):
                     check = partial(check_json, body, self.limits.of_plugins)

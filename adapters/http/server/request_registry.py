@@ -124,7 +124,7 @@ class RequestRegistry:
         call = replace(
             call,
             namespace=within(client.namespace, call.namespace),
-            deadline=self._deadline if call.deadline is None else call.deadline,
+            deadline=self.within_deadline(call.deadline),
         )
         own = self.backend.submit(call)
         watched = WatchedReply(own, self._metrics, self._loop_notifier, context)
@@ -136,6 +136,17 @@ class RequestRegistry:
         reply.when_done(lambda it: self._settle(client.tenant, held, it))
         reply.when_done(self._note_end)
         return reply
+
+    def watch(self, reply: Reply, context: RequestContext) -> None:
+        """Count a call of this request that was not submitted here: a whole program's run."""
+        context.add(reply)
+        self._metrics.calls_open.inc()
+        reply.when_done(lambda it: self._settle(context.client.tenant, 0, it))
+        reply.when_done(self._note_end)
+
+    def within_deadline(self, deadline: float | None) -> float | None:
+        """The deadline of a call that has this one."""
+        return self._deadline if deadline is None else deadline
 
     def cancel(self, reply: Reply) -> None:
         """As `Backend.cancel`."""

@@ -1,19 +1,24 @@
 """Hints on the wire: a versioned `forkroot` object in the body of any request.
 
-    {"version": 1, "root": "essay", "prefix_end": 2, "branches": 8}
+    {"version": 2, "root": "essay", "prefix_end": 2, "branches": 8,
+     "program": "writer 7", "calls_left": 3, "tokens_left": 600, "next_use": 1, "pause": 0.5}
 
+All but `root` (or `program`, where nothing is shared) may be left out, and none is needed.
 A client without hints loses nothing, and a field that is not known is ignored.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from ....core.api.protocol import HINT_VERSION, ForkHint, InvalidCall
 
 MAX_ROOT_LEN = 1024
+_NUMBERS = "prefix_end", "branches", "calls_left", "tokens_left", "next_use"
+_ALWAYS = "version", "root", "prefix_end", "branches"
 
 
 def hint_of(body: Mapping[str, Any] | None) -> ForkHint | None:
@@ -24,23 +29,45 @@ def hint_of(body: Mapping[str, Any] | None) -> ForkHint | None:
     if not isinstance(body, Mapping):
         raise InvalidCall("forkroot", body, "an object, or null")
     version = _whole(body, "version", least=1)
-    root = body.get("root")
-    if root is None and version is not None and version > HINT_VERSION:
+    root, program = body.get("root"), body.get("program")
+    if program is not None and not _is_root(program):
+        raise InvalidCall("forkroot.program", program, f"a text of 1 to {MAX_ROOT_LEN} characters")
+    if root is None and program is None and version is not None and version > HINT_VERSION:
         return None
-    if not _is_root(root):
+    if root is None and program is not None:
+        root = ""
+    elif not _is_root(root):
         raise InvalidCall("forkroot.root", root, f"a text of 1 to {MAX_ROOT_LEN} characters")
-    branches, prefix_end = _whole(body, "branches"), _whole(body, "prefix_end")
-    return ForkHint(str(root), branches, prefix_end)
+    numbers: Any = {name: _whole(body, name) for name in _NUMBERS}
+    return ForkHint(str(root), program=program, pause=_seconds(body), **numbers)
 
 
 def hint_body(hint: ForkHint) -> dict[str, Any]:
     """The `forkroot` object of a hint. A root's name that the wire does not take becomes its
     digest, and a number without a meaning becomes null: no hint makes a call fail."""
-    root, numbers = hint.root, {"prefix_end": hint.prefix_end, "branches": hint.branches}
-    if not _is_root(root):
-        root = hashlib.sha256(root.encode("utf-8", "surrogatepass")).hexdigest()
+    numbers = {name: getattr(hint, name) for name in _NUMBERS}
     known = {name: None if it is None or it < 0 else it for name, it in numbers.items()}
-    return {"version": HINT_VERSION, "root": root, **known}
+    body = {"version": HINT_VERSION, "root": _name(hint.root), **known}
+    if hint.program is not None:
+        body["program"] = _name(hint.program)
+        if hint.root == "":
+            body["root"] = None
+    if hint.pause is not None and 0 <= hint.pause < math.inf:
+        body["pause"] = hint.pause
+    return {name: it for name, it in body.items() if it is not None or name in _ALWAYS}
+
+
+def _name(text: str) -> str:
+    if _is_root(text):
+        return text
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _seconds(body: Mapping[str, Any]) -> float | None:
+    value = body.get("pause")
+    if value is None or (type(value) in (int, float) and 0 <= value < math.inf):
+        return value
+    raise InvalidCall("forkroot.pause", value, "a finite number of seconds >= 0, or null")
 
 
 def _whole(body: Mapping[str, Any], name: str, least: int = 0) -> int | None:

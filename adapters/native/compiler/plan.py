@@ -16,6 +16,7 @@ from .passes.lengths import Lengths, calling_branches, lengths_of
 from .passes.liveness import without_dead
 from .passes.names import checked_passes
 from .passes.prefixes import constant_prefix
+from .passes.roots import Root, roots_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Plan:
 
     passes: that are on. source: the graph before them. graph: the one that is run. program: what is
     submitted. plain: the same without merged texts, for runs that speculate. prefix: nodes that
-    every run begins with, where these are planted.
+    every run begins with, where these are planted. roots: of the forks, and when each is used.
     """
 
     passes: frozenset[str]
@@ -35,6 +36,7 @@ class Plan:
     folding: Folded
     lengths: Lengths
     prefix: tuple[Node, ...]
+    roots: tuple[Root, ...] = ()
 
     @property
     def is_ahead(self) -> bool:
@@ -76,6 +78,7 @@ def planned(graph: Graph, passes: Iterable[str] | None = None) -> Plan:
         found,
         lengths,
         constant_prefix(used) if "prefixes" in names else (),
+        roots_of(used) if "hints" in names else (),
     )
 
 

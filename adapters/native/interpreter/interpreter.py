@@ -14,10 +14,12 @@ from ....core.api.prompts import check_media
 from ....core.api.protocol import (
     Backend,
     Call,
+    CallFailed,
     Choices,
     Completion,
     ForkHint,
     Output,
+    Overloaded,
     ProgramError,
     Prompt,
     Reply,
@@ -48,9 +50,11 @@ from .speculation import (
     Speculation,
     is_speculative,
     is_unopened,
+    leave_when,
     without_opening,
 )
 from .stream import Step, countdown
+from .template import Follower
 from .transcript import Transcript
 from .variables import Variables
 
@@ -264,12 +268,14 @@ class Interpreter:
         plan = self._speculation.plan(sampling, queued, settings.sampling)
         if plan is None:
             return self._generate(node)
-        backend = settings.find()
-        call = self.context.call(self.prompt(backend), plan.sampling, self._take_hint())
+        backend, hint = settings.find(), self._take_hint()
+        call = self.context.call(self.prompt(backend), plan.sampling, hint, stream=True)
         replies, lead = self._send(backend, [call]), ""
         if is_unopened(replies[0]):
             prompt, lead = without_opening(call.prompt)
             replies = self._send(backend, [replace(call, prompt=prompt)])
+        follower = Follower(plan.template, lead)
+        leave_when(follower, replies[0])
 
         def settle(completions: Sequence[Completion]) -> None:
             self._speculation.keep(plan, completions[0], lead)
@@ -277,9 +283,20 @@ class Interpreter:
             if found is not None:
                 self._settle_part(node, found, completions[0].usage)
             else:  # its part of the answer is of no use: a call for it alone
-                self.stream.submit_next(Step(lambda: self._generate(node), item=node))
+                self._speculation.refuse()
+                ask_alone()
 
-        return self._await(replies, settle, f"in gen({node.name!r})")
+        def ask_alone() -> None:
+            self.stream.submit_next(Step(lambda: self._generate(node), item=node))
+
+        def retry(error: BaseException) -> bool:
+            """A stream that broke is not begun again by its backend; a call for a gen alone is."""
+            if not (follower.has_text and isinstance(error, CallFailed | Overloaded)):
+                return False
+            ask_alone()
+            return True
+
+        return self._await(replies, settle, f"in gen({node.name!r})", retry)
 
     def _settle_part(self, node: Gen, part: Reused, usage: Usage, is_reused: bool = False) -> None:
         output = Output(part.text, finish_reason="stop", matched=part.matched)
@@ -369,10 +386,20 @@ class Interpreter:
         return replies
 
     def _await(
-        self, replies: Sequence[Reply], settle: Callable[[Sequence[Completion]], None], where: str
+        self,
+        replies: Sequence[Reply],
+        settle: Callable[[Sequence[Completion]], None],
+        where: str,
+        retry: Callable[[BaseException], bool] = lambda error: False,
     ) -> bool:
+        """Settle the replies when all have ended. retry: called with an error of theirs; whether it
+        has taken care of it."""
+
         def end() -> None:
             error = next(filter(None, map(error_of, replies)), None)
+            if error is not None and retry(error):
+                self.stream.resume()
+                return
             try:
                 if error is None:
                     with self.stream.lock:

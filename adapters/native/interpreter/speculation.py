@@ -3,16 +3,21 @@
 A call goes on past the stop of its gen. What it wrote beyond is matched against the constants and
 the stops of what the stream has queued: a gen whose text is there makes no call, and text that does
 not match is dropped. It knows texts and nodes, no streams.
+
+What such calls write beyond single ones is bounded by the queued constants: a call ends at a text
+that only its last gen is followed by, and its stream is left where the answer is of no use further
+(`template.Follower`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ....core.api.protocol import (
     Chat,
+    Chunk,
     Completion,
     ProgramError,
     Prompt,
@@ -22,18 +27,20 @@ from ....core.api.protocol import (
     UnsupportedCall,
 )
 from ..language.expressions import Constant, Gen, ScopeBegin, ScopeEnd
+from .template import Follower, Template
 
-_CLOSING = 32  # characters of a constant that end a call, at most
 _CHARACTERS = 2.5  # of a token of a constant, at least on average
+_MOST_USELESS = 2  # calls in a row of which no gen behind the first was used
 _DEARER = 4.0  # what an output token costs in input tokens, where nothing else is known
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A call for several gens. sampling: with the stop and the limit of the whole."""
+    """A call for several gens. sampling: with the stop and the limit of the whole. template: what
+    the call is to write."""
 
     sampling: Sampling
-    num_gens: int
+    template: Template
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +63,24 @@ class Speculation:
         self._num_gens = 0
         self._is_cut = False
         self._sampling: Sampling | None = None
+        self._closings: tuple[str, ...] = ()
         self._tokens_per_character = 0.0
         self._prompt_tokens = 0.0
         self._wasted = 0.0
         self._num_counted = 0
         self._num_reused = 0
         self._saved = 0.0
+        self._num_useless = 0
 
     def plan(
         self, sampling: Sampling, queued: Iterable[object], defaults: Mapping[str, Any]
     ) -> Plan | None:
         """The call for a gen of this sampling and for those behind it; None: there are none that
-        it can write. queued: the nodes behind it. defaults: sampling of gens that set none."""
+        it can write, or the calls before were of no use. queued: the nodes behind it. defaults:
+        sampling of gens that set none."""
         if not sampling.stop or sampling.max_tokens is None or not is_plain(sampling):
+            return None
+        if self._num_useless >= _MOST_USELESS:
             return None
         gens, constants = [sampling], [""]
         for node in queued:
@@ -93,11 +105,13 @@ class Speculation:
             message = f"the answer begins with {found!r}; expected the program's own {lead!r}"
             raise ProgramError(f"{message}, as the API continues no message")
         self._tokens_per_character = usage.completion_tokens / max(1, len(output.text))
-        self._text, self._num_gens = output.text[len(lead) :], plan.num_gens
+        self._text, self._num_gens = output.text[len(lead) :], len(plan.template.gens)
         self._is_cut = output.finish_reason != "stop"
         self._sampling = plan.sampling
+        self._closings = plan.sampling.stop if output.matched is None else (output.matched,)
         self._prompt_tokens = float(usage.prompt_tokens)
         self._wasted += len(self._text) * self._tokens_per_character
+        self._num_useless += 1
 
     def fill(self, text: str) -> None:
         """The program wrote this: it is matched, or what the model wrote is dropped."""
@@ -132,8 +146,14 @@ class Speculation:
 
     def count_reused(self) -> None:
         """Count a gen that made no call."""
+        self._num_useless = 0
         self._num_reused += 1
         self._saved += self._prompt_tokens
+
+    def refuse(self) -> None:
+        """Its first gen had to be asked for again: plan no further call."""
+        self._num_useless = _MOST_USELESS
+        self.drop()
 
     def drop(self) -> None:
         """Forget what was not used."""
@@ -155,8 +175,7 @@ class Speculation:
     def _ends(self, sampling: Sampling) -> bool:
         """Whether the end of the call is that of a gen, too: it was not cut, and whatever ended it
         begins with a stop of the gen, or is the model's own end."""
-        closing = () if self._sampling is None else self._sampling.stop
-        is_stop = not closing or closing[0].startswith(sampling.stop)
+        is_stop = all(text.startswith(sampling.stop) for text in self._closings)
         return not self._is_cut and (is_stop or not self._num_gens)
 
     def _use(self, num: int) -> None:
@@ -166,22 +185,14 @@ class Speculation:
         self._text = self._text[num:]
 
     def _planned(self, gens: Sequence[Sampling], constants: Sequence[str]) -> Plan:
-        """The call that writes as many gens as can be ended by a text that comes nowhere before;
-        all, ended by their limit, if there is no such text."""
-        num, closing = len(gens), ""
-        for size in range(len(gens), 1, -1):
-            found = _closing(gens[:size], constants[:size])
-            if found is not None:
-                num, closing = size, found
-                break
-        texts = constants[: num - 1]
-        overrun = sum(gen.max_tokens or 0 for gen in gens[1:num])
-        overrun += sum(round(len(text) / _CHARACTERS) + 1 for text in texts)
+        """The call that writes all gens, and the constants between them."""
+        template = Template(tuple(gens), tuple(constants))
+        overrun = sum(gen.max_tokens or 0 for gen in gens[1:])
+        overrun += sum(round(len(text) / _CHARACTERS) + 1 for text in constants[:-1])
         if self._limit is not True:
             overrun = min(overrun, self._limit)
         most = (gens[0].max_tokens or 0) + overrun
-        stop = (closing,) if closing else ()
-        return Plan(replace(gens[0], stop=stop, max_tokens=most), num)
+        return Plan(replace(gens[0], stop=template.closings(), max_tokens=most), template)
 
 
 def is_unopened(reply: Reply) -> bool:
@@ -197,6 +208,22 @@ def without_opening(prompt: Prompt) -> tuple[Chat, str]:
     *before, last = prompt.messages
     lead = "".join(segment.text for segment in last.content if isinstance(segment, Text))
     return replace(prompt, messages=(*before, replace(last, content=()))), lead
+
+
+def leave_when(follower: Follower, reply: Reply) -> None:
+    """Cancel a reply once its follower has no use for more. One whose chunks cannot be followed
+    ends by itself."""
+
+    def take(chunks: Sequence[Chunk]) -> None:
+        if not is_left and any(follower.take(chunk.text) for chunk in chunks):
+            is_left.append(True)
+            reply.cancel()
+
+    is_left = list[bool]()
+    follow: Callable[[Callable[[Sequence[Chunk]], None]], None] | None
+    follow = getattr(reply, "follow", None)
+    if follow is not None:
+        follow(take)
 
 
 def is_plain(sampling: Sampling) -> bool:
@@ -228,21 +255,3 @@ def _sampling_of(node: object, defaults: Mapping[str, Any]) -> Sampling | None:
 def _common(sampling: Sampling) -> Sampling:
     """What all gens of one call share."""
     return replace(sampling, stop=(), max_tokens=None)
-
-
-def _closing(gens: Sequence[Sampling], constants: Sequence[str]) -> str | None:
-    """A text that follows the last gen, begins with its stop, and is in no constant before it; ""
-    for a gen without a stop, which ends by itself; None: there is no such text."""
-    if not gens[-1].stop:
-        return ""
-    *before, tail = constants
-    earlier = [stop for gen in gens[:-1] for stop in gen.stop]
-    for stop in gens[-1].stop:
-        if not tail.startswith(stop):
-            if len(gens[-1].stop) == 1 and not any(stop in text for text in (*before, *earlier)):
-                return stop
-            continue
-        for size in range(len(stop), min(len(tail), _CLOSING) + 1):
-            if not any(tail[:size] in text for text in (*before, *earlier)):
-                return tail[:size]
-    return None

@@ -17,7 +17,7 @@ from typing import TypeAlias
 from ....core.api.protocol import ProgramError
 
 Action: TypeAlias = Callable[[], object]
-LOOK_AHEAD = 0.02  # seconds
+LOOK_AHEAD = 0.1  # seconds
 Post: TypeAlias = Callable[[Action], object]
 
 

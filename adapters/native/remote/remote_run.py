@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from ....core.api.protocol import Backend, ForkrootError, ProgramError
+from ....core.api.protocol import Backend, ForkrootError, ProgramError, Prompt
 from ...programs import ProgramHost, ProgramRequest
 from ..interpreter.reader import Reader
 from ..interpreter.saved import Saved
@@ -21,9 +21,8 @@ S = TypeVar("S", bound=Reader)
 class RemoteRun(Generic[S]):
     """One run of a graph on the backend of `settings`, a `ProgramHost`.
 
-    digest, graph: as in `ProgramRequest`. passes: as in `RunRequest`. state_type: of its state, a
-    `ProgramState`. Raises InvalidCall for
-    arguments that are not plain data.
+    digest, graph, opening: as in `ProgramRequest`. passes: as in `RunRequest`. state_type: of its
+    state, a `ProgramState`. Raises InvalidCall for arguments that are not plain data.
     """
 
     def __init__(
@@ -34,10 +33,11 @@ class RemoteRun(Generic[S]):
         arguments: Mapping[str, Any],
         passes: Sequence[str] | None,
         state_type: type[S],
+        opening: Prompt = (),
     ) -> None:
         body = RunRequest.of(arguments, settings, passes).as_json()
         encoded = json.dumps(body, allow_nan=False).encode()
-        self._request = ProgramRequest(digest, graph, settings.namespace, encoded)
+        self._request = ProgramRequest(digest, graph, settings.namespace, encoded, opening)
         self._host = settings.find()
         self._mirror = Mirror(settings)
         self._state_type = state_type
@@ -110,5 +110,7 @@ def hindrance(settings: Settings) -> str | None:
         return f"the backend, a {type(backend).__name__}, is no server that runs programs"
     with suppress(ForkrootError):  # the run itself raises it
         if not backend.takes_programs():
-            return "the server runs no programs: its forkroot is older"
+            return (
+                "the backend runs no whole programs: it routes to engines, or its forkroot is older"
+            )
     return None

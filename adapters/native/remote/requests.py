@@ -10,13 +10,24 @@ from ....core.api.protocol import Backend, Call, InvalidCall, Text
 from ..language.plain import decoded, encoded
 from ..language.settings import SAMPLING_FIELDS, Settings, sampling_fields
 
+_DEFAULTED = (
+    "hints",
+    "stream",
+    "scored_from",
+    "namespace",
+    "priority",
+    "deadline",
+    "tenant",
+    "weight",
+)
 _PLAIN = "plain data, as an ended state has it"
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
     """What a run is given. arguments: of the program. sampling: fields of `Sampling`. The others
-    are as in `Settings`. passes: of the compiler, by name; None: all."""
+    are as in `Settings`. passes: of the compiler, by name; None: all. tenant, weight: as in `Call`,
+    where somebody sends the runs of others."""
 
     arguments: Mapping[str, Any] = field(default_factory=dict)
     sampling: Mapping[str, Any] = field(default_factory=dict)
@@ -27,6 +38,8 @@ class RunRequest:
     priority: int = 0
     deadline: float | None = None
     passes: Sequence[str] | None = None
+    tenant: str | None = None
+    weight: float = 1.0
 
     @classmethod
     def of(
@@ -68,6 +81,8 @@ class RunRequest:
             namespace=request.namespace,
             priority=request.priority,
             deadline=request.deadline,
+            tenant=request.tenant,
+            weight=request.weight,
         )
         call.check()
         return request
@@ -79,7 +94,7 @@ class RunRequest:
         if self.sampling:
             body["sampling"] = {name: _json(value) for name, value in self.sampling.items()}
         default = RunRequest()
-        for name in ("hints", "stream", "scored_from", "namespace", "priority", "deadline"):
+        for name in _DEFAULTED:
             if getattr(self, name) != getattr(default, name):
                 body[name] = getattr(self, name)
         if self.passes is not None:

@@ -19,7 +19,16 @@ from ...api.files import CONFIG_BYTES, read_object
 from ...api.protocol import InvalidModel
 from .client import Hub, Listing, silent_progress_bar
 from .errors import HubUnreachable, NotOnHub, disk_full, download_command
-from .files import CONFIG, check_files, first_files, missing_files, other_files, weight_names
+from .files import (
+    CONFIG,
+    TEXT,
+    TOKENIZER,
+    check_files,
+    first_files,
+    missing_files,
+    other_files,
+    weight_names,
+)
 from .headers import Tensors, joined, read_header
 from .names import HubName
 
@@ -49,6 +58,36 @@ def fetch(name: HubName, judge: Callable[[Path], object]) -> Path:
             raise NotOnHub(f"{error}; {_offline_help(hub, name)}") from error
         _log.warning("forkroot: %s; using the cached %s of %s", error, cached.name[:12], name)
         return cached
+
+
+def fetch_texts(name: HubName) -> Path:
+    """The folder of a hub model's config, tokenizer and chat template, in the cache; no weights are
+    downloaded. Raises as `fetch`."""
+    hub = Hub()
+    cached = hub.cached(name)
+    if cached is not None and not (cached / TOKENIZER).is_file():
+        cached = None
+    if hub.offline and cached is None:
+        raise _offline(hub, name)
+    if cached is not None and (hub.offline or (name.is_pinned and not missing_files(cached))):
+        return cached
+    try:
+        listing = hub.listing(name)
+        folder = _first(hub, name, listing)
+        _download_texts(hub, name, listing, folder)
+    except HubUnreachable as error:
+        if cached is None:
+            raise NotOnHub(f"{error}; {_offline_help(hub, name)}") from error
+        _log.warning("forkroot: %s; using the cached %s of %s", error, cached.name[:12], name)
+        return cached
+    return folder
+
+
+def _download_texts(hub: Hub, name: HubName, listing: Listing, folder: Path) -> None:
+    pinned = replace(name, revision=folder.name)
+    for file in TEXT:
+        if file in listing.sizes and not (folder / file).is_file():
+            hub.download(pinned, file)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from .client import model_of_page as model_of_page
 from .embedded import ALL_EMBEDDED, embedded_folder
 from .embedded import EMBEDDED as EMBEDDED
 from .errors import NotOnHub
-from .fetch import fetch
+from .fetch import fetch, fetch_texts
 from .names import hub_name, repository_of
 
 DUMMY = "dummy:"
@@ -50,6 +50,16 @@ def model_folder(model: str | Path) -> Path:
         raise unknown_model(model)
     with hub_errors(model):
         return fetch(name, import_module("..checkpoint.load", __package__).describe)
+
+
+def texts_folder(model: str | Path) -> Path:
+    """A folder with the tokenizer and chat template of a model: as `model_folder`, but no weights
+    of a hub model are downloaded. Raises InvalidModel."""
+    name = hub_name(model) if is_hub_model(model) else None
+    if name is None:
+        return model_folder(model)
+    with hub_errors(model):
+        return fetch_texts(name)
 
 
 @contextmanager

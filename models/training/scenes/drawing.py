@@ -20,7 +20,7 @@ _Distance = Callable[[_Floats, _Floats], _Floats]
 class Thing:
     """A coloured shape, or printed text.
 
-    what: a shape's name, or the text, in capitals and digits. x, y: its middle as shares of the
+    what: of FORMS, or the text, in capitals and digits. x, y: its middle as shares of the
     picture's width and height, y downwards. radius: half its height, as a share of the picture's.
     """
 
@@ -32,7 +32,7 @@ class Thing:
 
     @property
     def is_text(self) -> bool:
-        return self.what not in SHAPES
+        return self.what not in FORMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,35 @@ SHAPES: dict[str, _Distance] = {
 }
 
 
+def _hollow(distance: _Distance, width: float) -> _Distance:
+    """The edge of a shape, of some width, from its border inwards."""
+    return lambda u, v: np.abs(distance(u, v) + width / 2) - width / 2
+
+
+def _kite(u: _Floats, v: _Floats) -> _Floats:
+    return (np.abs(u) + np.abs(v) - 1) * float(np.sqrt(0.5))
+
+
+def _saltire(u: _Floats, v: _Floats) -> _Floats:
+    half = float(np.sqrt(0.5))
+    return _cross((u + v) * half, (u - v) * half)
+
+
+# Shapes that have no name in questions: their colours are learned, in all colours.
+UNNAMED: dict[str, _Distance] = {
+    "frame": _hollow(SHAPES["square"], 0.42),
+    "tent": _hollow(_triangle, 0.36),
+    "kite": _hollow(_kite, 0.38),
+    "saltire": _saltire,
+    "bars": lambda u, v: np.maximum(np.abs(np.abs(u) - 0.55) - 0.25, np.abs(v) - 0.9),
+    "steps": lambda u, v: np.minimum(
+        np.maximum(np.abs(u + 0.45) - 0.3, np.abs(v) - 0.9),
+        np.maximum(np.abs(u) - 0.75, np.abs(v - 0.6) - 0.3),
+    ),
+}
+FORMS = SHAPES | UNNAMED
+
+
 def width(thing: Thing) -> float:
     """Half the width of a thing, in the unit of its radius."""
     return thing.radius * ((6 * len(thing.what) - 1) / 7 if thing.is_text else 1)
@@ -91,7 +120,7 @@ def covered(thing: Thing, size: int) -> _Floats:
     if thing.is_text:
         return _printed(thing, size)
     u, v = (at - thing.x)[None] / thing.radius, (at - thing.y)[:, None] / thing.radius
-    inside = 0.5 - SHAPES[thing.what](*np.broadcast_arrays(u, v)) * thing.radius * size
+    inside = 0.5 - FORMS[thing.what](*np.broadcast_arrays(u, v)) * thing.radius * size
     return np.clip(inside, 0, 1).astype(np.float32)
 
 

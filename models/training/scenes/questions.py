@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..world.data import table_of
 from ..world.document import LETTERS
-from .drawing import COLOURS, SHAPES, Scene, Thing
+from .drawing import COLOURS, SHAPES, UNNAMED, Scene, Thing
 from .scene import MOST, WORDS, held_out_colour, held_out_shape, is_held_out
 
 WORDINGS: dict[str, list[str]] = table_of(__file__)
@@ -107,7 +107,7 @@ def _ends(rng: random.Random, a: Thing, b: Thing) -> Iterator[Asked]:
             for end, thing in ((low, first), (high, last)):
                 yield _of_shape(_asked(rng, "end", tuple(SHAPES), thing.what, end), thing)
                 asked = _asked(rng, "end_colour", tuple(COLOURS), thing.colour, end)
-                yield _of_colour(asked, thing)
+                yield asked if thing.what in UNNAMED else _of_colour(asked, thing)
 
 
 def counts(rng: random.Random, scene: Scene) -> Iterator[Asked]:
@@ -217,19 +217,21 @@ def some_of(rng: random.Random, every: list[Asked], most: int) -> list[Asked]:
 
 
 def lesson(rng: random.Random, scene: Scene, most: int) -> list[Asked]:
-    """Up to `most` different questions about a scene, of many families; half are about sides where
-    there are so many. What is hard to learn, all shapes' count and what is printed, is always
-    asked."""
+    """Up to `most` different questions about a scene, of many families; a third are about sides
+    where there are so many. What is hard to learn, all shapes' count, what is printed and colours,
+    is always asked. Of shapes without a name only colours are."""
+    if any(thing.what in UNNAMED for thing in scene.things):
+        return [asked for asked in _ends(rng, *scene.things) if asked.kind == "end_colour"]
     found = {name: list(family(rng, scene)) for name, family in FAMILIES.items()}
     by_kind = defaultdict[str, list[Asked]](list)
     for asked in found.pop("side"):
         by_kind[asked.kind].append(asked)
     about_sides = [it for kind, some in by_kind.items() for it in some_of(rng, some, SIDES[kind])]
-    sizes = {"colour": 4}
-    always = [next(counts(rng, scene)), *found.pop("read")]
-    every = [it for name, some in found.items() for it in some_of(rng, some, sizes.get(name, 2))]
+    always = [next(counts(rng, scene)), *found.pop("read"), *some_of(rng, found.pop("colour"), 4)]
+    always = always[:most]
+    every = [it for some in found.values() for it in some_of(rng, some, 2)]
     others = [asked for asked in every if asked.question != always[0].question]
-    chosen = [*always, *some_of(rng, about_sides, most // 2)]
+    chosen = [*always, *some_of(rng, about_sides, min(most // 3, most - len(always)))]
     chosen += some_of(rng, others, most - len(chosen))
     rng.shuffle(chosen)
     return [

@@ -7,7 +7,7 @@ kept out of training, and every held-out scene has such a pair.
 import random
 
 from ..world.data import table_of
-from .drawing import COLOURS, SHAPES, Scene, Thing, width
+from .drawing import COLOURS, SHAPES, UNNAMED, Scene, Thing, width
 
 WORDS: list[str] = table_of(__file__)["words"]
 WHATS = (*SHAPES, *"0123456789", *(word.upper() for word in WORDS))
@@ -15,8 +15,11 @@ MOST = 5  # shapes
 
 
 def is_held_out(what: str, colour: str) -> bool:
-    """Whether a coloured thing is kept out of training."""
-    return (3 * WHATS.index(what) + tuple(COLOURS).index(colour)) % len(COLOURS) == 0
+    """Whether a coloured thing is kept out of training: none without a name is."""
+    return (
+        what not in UNNAMED
+        and (3 * WHATS.index(what) + tuple(COLOURS).index(colour)) % len(COLOURS) == 0
+    )
 
 
 def held_out_colour(what: str) -> str:
@@ -30,8 +33,9 @@ def held_out_shape(colour: str) -> str:
 
 
 def scene_of(rng: random.Random, kind: str, held_out: bool) -> Scene:
-    """A scene of a kind: "shapes" (one to five), "two" (shapes, as questions about sides like
-    them), "digit" or "word" (each with up to two shapes).
+    """A scene of a kind: "shapes" (one to five), "many" (four or five), "two" (shapes, as questions
+    about sides like them), "unnamed" (two shapes without a name), "digit" or "word" (each with up
+    to two shapes).
 
     held_out: have a pair in it that training never shows; otherwise have none.
     """
@@ -52,8 +56,10 @@ def _named(rng: random.Random, kind: str) -> list[tuple[str, str]]:
     texts = {"digit": lambda: str(rng.randint(0, 9)), "word": lambda: rng.choice(WORDS).upper()}
     if kind in texts:
         whats = [texts[kind](), *rng.choices(shapes, k=rng.choice((0, 0, 1, 2)))]
+    elif kind == "unnamed":
+        whats = rng.sample(tuple(UNNAMED), 2)
     else:
-        num = 2 if kind == "two" else rng.randint(1, MOST)
+        num = 2 if kind == "two" else rng.randint(4 if kind == "many" else 1, MOST)
         pool = rng.sample(shapes, rng.randint(1, len(shapes)) if num > 2 else len(shapes))
         whats = rng.choices(pool, k=num) if num > 2 else rng.sample(shapes, num)
     pool = rng.sample(colours, rng.randint(1, len(colours)))
@@ -66,7 +72,7 @@ def _placed(rng: random.Random, named: list[tuple[str, str]]) -> tuple[Thing, ..
     for what, colour in named:
         most = 0.15 if len(named) > 2 else 0.2
         radius = rng.uniform(0.1, most)
-        if what not in SHAPES:
+        if Thing(what, colour, 0, 0, radius).is_text:
             radius = rng.uniform(0.17, 0.3) if len(what) == 1 else 7 * 0.47 / (6 * len(what) - 1)
             radius *= 1 if len(what) == 1 else rng.uniform(0.85, 1)
         half = width(Thing(what, colour, 0, 0, radius))

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
-from ..scenes.drawing import COLOURS, SHAPES, Scene, covered, draw, width
+from ..scenes.drawing import COLOURS, SHAPES, UNNAMED, Scene, covered, draw, width
 from ..scenes.questions import Asked, lesson
 from ..scenes.scene import scene_of
 from ..tokenizer import IMAGE, SPECIAL
@@ -22,7 +22,7 @@ SIDE = SIZE // PATCH
 NUM_PATCHES = SIDE * SIDE
 IMAGE_ID = SPECIAL.index(IMAGE)
 ROW_LEN, NUM_TARGETS, NUM_ASKED = 272, 64, 12
-KINDS = {"shapes": 4.5, "two": 3.5, "digit": 1.5, "word": 2.0}
+KINDS = {"shapes": 2.5, "many": 4.0, "two": 3.0, "unnamed": 2.0, "digit": 1.5, "word": 2.0}
 # What a patch may show: nothing, a shape, or a letter or digit.
 SEEN = ("", *SHAPES, *"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _Longs = npt.NDArray[np.int64]
@@ -169,5 +169,5 @@ def seen(scene: Scene, least: float = 0.1) -> tuple[_Longs, _Longs, npt.NDArray[
             what = np.array([SEEN.index(thing.what[i]) for i in letters])
             shapes[larger] = np.broadcast_to(what, (SIDE, SIDE))[larger]
         else:
-            shapes[larger] = SEEN.index(thing.what)
+            shapes[larger] = 0 if thing.what in UNNAMED else SEEN.index(thing.what)
     return colours.ravel(), shapes.ravel(), places.reshape(-1, 2)

@@ -41,7 +41,7 @@ def test_a_chat_is_sent_as_the_documentation_has_it() -> None:
     with api_server(Anthropic(lambda body: "Hello, Ada.")) as server, connected(server) as backend:
         sampling = Sampling(max_tokens=9, temperature=0.5, top_k=3, stop=("!", "\n"))
         prompt = chat(("system", "Be brief."), ("user", "I am Ada."))
-        completion = backend.submit(Call(prompt, sampling)).result(10)
+        completion = backend.submit(Call(prompt, sampling)).result(60)
     assert completion.text == "Hello, Ada."
     usage = completion.usage
     assert (usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens) == (20, 8, 6)
@@ -76,21 +76,21 @@ def test_answers_end_at_stops_that_the_api_takes_and_at_those_that_it_does_not(
         reply = backend.submit(call)
         if is_streamed:
             assert "".join(chunk.text for chunk in reply) == (text or whole)
-        output = reply.result(10).outputs[0]
+        output = reply.result(60).outputs[0]
     assert (output.text, output.finish_reason, output.matched) == (text or whole, "stop", matched)
 
 
 def test_the_newest_version_is_used_unless_it_lacks_what_the_call_sets() -> None:
     with api_server(Anthropic(lambda body: "x")) as server, connected(server) as backend:
         for sampling in (Sampling(), Sampling(temperature=0)):
-            assert backend.submit(Call(chat(("user", "x")), sampling)).result(10).text == "x"
+            assert backend.submit(Call(chat(("user", "x")), sampling)).result(60).text == "x"
     found = [request.headers["anthropic-version"] for request in server.requests]
     assert found == ["2026-10-21", "2023-06-01"]
 
 
 def test_several_answers_take_several_requests() -> None:
     with api_server(Anthropic(lambda body: "yes")) as server, connected(server) as backend:
-        completion = backend.submit(Call(chat(("user", "x")), Sampling(n=3))).result(10)
+        completion = backend.submit(Call(chat(("user", "x")), Sampling(n=3))).result(60)
     assert [output.text for output in completion.outputs] == ["yes"] * 3
     assert completion.usage.requests == len(server.requests) == 3
     assert completion.usage.prompt_tokens == 60
@@ -99,9 +99,9 @@ def test_several_answers_take_several_requests() -> None:
 def test_an_answer_that_is_begun_goes_on_without_the_blanks_that_the_api_refuses() -> None:
     with api_server(Anthropic(lambda body: " Ada")) as server, connected(server) as backend:
         prompt = chat(("user", "Name?"), ("assistant", "Name: "), is_open=True)
-        assert backend.submit(Call(prompt)).result(10).text == "Ada"
+        assert backend.submit(Call(prompt)).result(60).text == "Ada"
         empty = Chat((*prompt.messages[:1], Message("assistant", ())), True)
-        assert backend.submit(Call(empty)).result(10).text == " Ada"
+        assert backend.submit(Call(empty)).result(60).text == " Ada"
     assert server.requests[0].body["messages"][-1] == {"role": "assistant", "content": "Name:"}
     assert server.requests[1].body["messages"][-1]["role"] == "user"
 
@@ -114,7 +114,7 @@ def test_schemas_and_choices_are_formats_and_are_validated_here() -> None:
     with api_server(Anthropic(write)) as server, connected(server) as backend:
         schema = {"type": "object", "properties": {"age": {"type": "integer", "minimum": 0}}}
         call = Call(chat(("user", "Ada is 36.")), constraint=JsonSchema(schema))
-        assert backend.submit(call).result(10).text == '{"age": 36}'
+        assert backend.submit(call).result(60).text == '{"age": 36}'
         sent = server.requests[0].body["output_config"]["format"]
         assert sent == {
             "type": "json_schema",
@@ -125,13 +125,13 @@ def test_schemas_and_choices_are_formats_and_are_validated_here() -> None:
             },
         }
         call = Call(chat(("user", "Red?")), constraint=Choices(("red", "blue")))
-        assert backend.submit(call).result(10).text == "red"
+        assert backend.submit(call).result(60).text == "red"
         over = {"type": "object", "properties": {"age": {"type": "integer", "minimum": 40}}}
         with pytest.raises(CallFailed, match="expected at least 40"):
-            backend.submit(Call(chat(("user", "x")), constraint=JsonSchema(over))).result(10)
+            backend.submit(Call(chat(("user", "x")), constraint=JsonSchema(over))).result(60)
         free = JsonSchema({"type": "object", "additionalProperties": {"type": "string"}})
         with pytest.raises(UnsupportedCall, match="properties are all named"):
-            backend.submit(Call(chat(("user", "x")), constraint=free)).result(10)
+            backend.submit(Call(chat(("user", "x")), constraint=free)).result(60)
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
@@ -141,7 +141,7 @@ def test_tools_are_called_and_answered(is_streamed: bool) -> None:
         prompt = Chat(chat(("user", "Sea?")).messages, tools=(TOOL.shown(),))
         grammar = ToolFormat().grammar([TOOL], is_parallel=False)
         call = Call(prompt, constraint=grammar, stream=is_streamed)
-        written = backend.submit(call).result(10).text
+        written = backend.submit(call).result(60).text
         assert written == (
             '<tool_call>{"name": "look_up", "arguments": {"word": "sea"}}</tool_call>'
         )
@@ -153,7 +153,7 @@ def test_tools_are_called_and_answered(is_streamed: bool) -> None:
             Message("assistant", (Text(written),)),
             Message("tool", (Text("Salt water."),)),
         )
-        backend.submit(Call(Chat(after, tools=prompt.tools))).result(10)
+        backend.submit(Call(Chat(after, tools=prompt.tools))).result(60)
     use, result = server.requests[1].body["messages"][1:]
     assert use["content"] == [{**block, "id": use["content"][0]["id"]}]
     assert result["content"][0] == {
@@ -166,7 +166,7 @@ def test_tools_are_called_and_answered(is_streamed: bool) -> None:
 def test_images_are_blocks_of_base64() -> None:
     with api_server(Anthropic(lambda body: "A cat.")) as server, connected(server) as backend:
         content = (Text("What is this?"), Image(b"\xff\xd8\xff\xe0"))
-        backend.submit(Call(Chat((Message("user", content),)))).result(10)
+        backend.submit(Call(Chat((Message("user", content),)))).result(60)
     source = {"type": "base64", "media_type": "image/jpeg", "data": "/9j/4A=="}
     assert server.requests[0].body["messages"][0]["content"] == [
         {"type": "text", "text": "What is this?"},
@@ -189,7 +189,7 @@ def test_what_the_api_has_no_field_for_is_refused(sampling: Sampling, field: str
         connected(server) as backend,
         pytest.raises(UnsupportedCall) as caught,
     ):
-        backend.submit(Call(chat(("user", "x")), sampling)).result(10)
+        backend.submit(Call(chat(("user", "x")), sampling)).result(60)
     assert caught.value.field == field
     assert server.requests == []
 
@@ -200,7 +200,7 @@ def test_a_wrong_key_and_an_overloaded_stream_are_typed_errors() -> None:
         connected(server, api_key="sk-ant-wrong") as backend,
         pytest.raises(InvalidCall, match="api_key") as caught,
     ):
-        backend.submit(Call(chat(("user", "x")))).result(10)
+        backend.submit(Call(chat(("user", "x")))).result(60)
     assert "wrong" not in str(caught.value)
     fault = event("error", error={"type": "overloaded_error", "message": "Overloaded"})
     with (
@@ -208,7 +208,7 @@ def test_a_wrong_key_and_an_overloaded_stream_are_typed_errors() -> None:
         connected(server) as backend,
         pytest.raises(forkroot.Overloaded, match="Overloaded"),
     ):
-        backend.submit(Call(chat(("user", "x")), stream=True)).result(10)
+        backend.submit(Call(chat(("user", "x")), stream=True)).result(60)
 
 
 def test_a_refusal_is_an_error_with_its_explanation() -> None:
@@ -224,7 +224,7 @@ def test_a_refusal_is_an_error_with_its_explanation() -> None:
         connected(server) as backend,
         pytest.raises(CallFailed, match="I cannot do that"),
     ):
-        backend.submit(Call(chat(("user", "x")))).result(10)
+        backend.submit(Call(chat(("user", "x")))).result(60)
 
 
 def test_the_official_client_reads_what_the_test_server_writes() -> None:

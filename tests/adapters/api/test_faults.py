@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -93,7 +94,7 @@ def good(exchange: Exchange) -> None:
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 529])
 def test_errors_that_pass_are_retried(status: int) -> None:
     with api_server(in_turn(refusal(status), good)) as server, connected(server) as backend:
-        completion = backend.submit(CALL).result(20)
+        completion = backend.submit(CALL).result(60)
     assert completion.text == "well"
     assert completion.usage.requests == len(server.requests) == 2
 
@@ -101,7 +102,7 @@ def test_errors_that_pass_are_retried(status: int) -> None:
 def test_connections_that_are_reset_before_an_answer_are_made_again() -> None:
     answer = in_turn(lambda it: it.reset(), lambda it: it.reset(), good)
     with api_server(answer) as server, connected(server) as backend:
-        assert backend.submit(CALL).result(20).text == "well"
+        assert backend.submit(CALL).result(60).text == "well"
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,7 @@ def test_errors_that_stay_are_not_retried(status: int, kind: type[ForkrootError]
     headers = {"Location": "http://127.0.0.1:9/"} if status == 302 else {}
     with api_server(refusal(status, **headers)) as server, connected(server) as backend:
         with pytest.raises(kind):
-            backend.submit(CALL).result(10)
+            backend.submit(CALL).result(60)
         assert len(server.requests) == 1
 
 
@@ -129,7 +130,7 @@ def test_a_used_up_quota_is_not_retried() -> None:
     error = {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}
     with api_server(lambda it: it.json(error, 429)) as server, connected(server) as backend:
         with pytest.raises(CallFailed, match="exceeded your quota"):
-            backend.submit(CALL).result(10)
+            backend.submit(CALL).result(60)
         assert len(server.requests) == 1
 
 
@@ -144,7 +145,7 @@ def test_a_storm_of_429_ends_in_answers_and_at_the_last_retry_in_overloaded() ->
         assert {reply.result(60).text for reply in replies} == {"well"}
     with api_server(refusal(429, **NOW)) as server, connected(server, max_retries=2) as backend:
         with pytest.raises(Overloaded):
-            backend.submit(CALL).result(20)
+            backend.submit(CALL).result(60)
         assert len(server.requests) == 3
 
 
@@ -154,7 +155,7 @@ def test_retry_after_is_honoured_within_the_deadline() -> None:
         connected(server) as backend,
     ):
         start = time.monotonic()
-        assert backend.submit(CALL).result(20).text == "well"
+        assert backend.submit(CALL).result(60).text == "well"
         assert time.monotonic() - start >= 0.7
     with api_server(refusal(429, Retry_After="30")) as server, connected(server) as backend:
         with pytest.raises(Overloaded):  # at once: the deadline comes before the server is ready
@@ -171,7 +172,7 @@ def test_a_deadline_ends_a_call_whatever_the_server_does() -> None:
         connected(server) as backend,
         pytest.raises(DeadlineExceeded, match=r"deadline=0\.2"),
     ):
-        backend.submit(Call(CALL.prompt, deadline=0.2)).result(10)
+        backend.submit(Call(CALL.prompt, deadline=0.2)).result(60)
 
 
 def test_no_more_requests_are_open_than_max_concurrency() -> None:
@@ -181,7 +182,7 @@ def test_no_more_requests_are_open_than_max_concurrency() -> None:
 
     with api_server(slow) as server, connected(server, max_concurrency=3) as backend:
         replies = [backend.submit(CALL) for _ in range(12)]
-        assert {reply.result(20).text for reply in replies} == {"well"}
+        assert {reply.result(60).text for reply in replies} == {"well"}
         assert server.most_running == 3
 
 
@@ -254,7 +255,7 @@ def test_a_body_that_is_not_an_answer_is_one_error(data: bytes) -> None:
         connected(server, max_retries=0) as backend,
         pytest.raises(CallFailed),
     ):
-        backend.submit(CALL).result(20)
+        backend.submit(CALL).result(60)
 
 
 def test_a_body_that_is_cut_off_or_too_large_is_one_error() -> None:
@@ -267,14 +268,14 @@ def test_a_body_that_is_cut_off_or_too_large_is_one_error() -> None:
         connected(server, max_retries=0) as backend,
         pytest.raises(CallFailed),
     ):
-        backend.submit(CALL).result(10)
+        backend.submit(CALL).result(60)
     large = json.dumps(chat_body("x" * 100_000)).encode()
     packed = gzip.compress(large)
     answers = (lambda it: it.raw(large), lambda it: it.raw(packed, Content_Encoding="gzip"))
     for answer in answers:
         with api_server(answer) as server, connected(server, max_body=50_000) as backend:
             with pytest.raises(CallFailed, match="max_body=50000"):
-                backend.submit(CALL).result(10)
+                backend.submit(CALL).result(60)
             assert len(server.requests) == 1
 
 
@@ -284,8 +285,71 @@ def test_a_body_that_falls_silent_is_one_error_and_not_retried() -> None:
 
     with api_server(slow) as server, connected(server, silence=0.3) as backend:
         with pytest.raises(CallFailed, match=r"silence=0\.3"):
-            backend.submit(STREAMED).result(10)
+            backend.submit(STREAMED).result(60)
         assert len(server.requests) == 1
+
+
+def test_an_answer_that_comes_drop_by_drop_is_one_error() -> None:
+    def trickle(exchange: Exchange) -> None:
+        exchange.stream(EVENTS[0], *[b": wait\n\n"] * 20, pause=0.05)
+
+    with api_server(trickle) as server, connected(server, silence=5, longest=0.3) as backend:
+        for call in (STREAMED, CALL):
+            with pytest.raises(CallFailed, match=r"longest=0\.3"):
+                backend.submit(call).result(10)
+        assert len(server.requests) == 2
+
+
+def test_a_whole_answer_to_who_wants_a_stream_is_read_as_one() -> None:
+    def answer(exchange: Exchange) -> None:
+        exchange.json(chat_body("well"), Content_Type="application/json; charset=utf-8")
+
+    with api_server(answer) as server, connected(server) as backend:
+        reply = backend.submit(STREAMED)
+        assert "".join(chunk.text for chunk in reply) == reply.result(5).text == "well"
+        assert len(server.requests) == 1
+
+
+def test_a_server_that_refuses_options_of_streams_is_asked_without_them() -> None:
+    def strict(exchange: Exchange) -> None:
+        options = exchange.body.get("stream_options")
+        if options is None:
+            exchange.stream(*EVENTS[:-2], EVENTS[-1])
+        else:
+            exchange.json({"error": {"message": f"extra fields: {sorted(options)}"}}, 422)
+
+    with api_server(strict) as server, connected(server) as backend:
+        for num in (3, 4):  # it is learnt once
+            completion = backend.submit(STREAMED).result(10)
+            assert completion.text == "Hello"
+            assert len(server.requests) == num
+        assert completion.usage.completion_tokens == 2  # pieces, as none were reported
+        assert completion.usage.prompt_tokens == 0
+
+
+@pytest.mark.parametrize("number", [-5, "5", 1e999, True, [1], 10**30])
+def test_tokens_that_are_no_number_are_one_error(number: Any) -> None:
+    found = {"prompt_tokens": number, "completion_tokens": 1}
+    answers = [lambda it: it.raw(json.dumps({**chat_body("x"), "usage": found}).encode())]
+    with api_server(answers[0]) as server, connected(server, max_retries=0) as backend:
+        with pytest.raises(CallFailed, match="not of its wire"):
+            backend.submit(CALL).result(10)
+        assert backend.info().counters["prompt_tokens"] == 0
+
+
+def test_halves_of_a_character_in_two_pieces_are_one() -> None:
+    def piece(text: str) -> bytes:
+        choice = f'{{"index": 0, "delta": {{"content": "{text}"}}, "finish_reason": null}}'
+        return f'data: {{"choices": [{choice}]}}\n\n'.encode()
+
+    pieces = (piece("a\\ud83d"), piece("\\ude00b"), piece("\\ude00"), piece("\\ud83d"))
+    with (
+        api_server(lambda it: it.stream(*pieces, *EVENTS[2:])) as server,
+        connected(server) as backend,
+    ):
+        text = backend.submit(STREAMED).result(10).text
+    assert text == "a😀b\ufffd"
+    text.encode()
 
 
 def test_a_server_that_does_not_exist_is_one_error() -> None:
@@ -295,7 +359,7 @@ def test_a_server_that_does_not_exist_is_one_error() -> None:
         ) as backend,
         pytest.raises(CallFailed, match="cannot be reached"),
     ):
-        backend.submit(CALL).result(20)
+        backend.submit(CALL).result(60)
 
 
 def test_a_cancelled_call_ends_with_what_has_come() -> None:
@@ -339,7 +403,7 @@ def test_a_backend_is_pickled_without_a_key(monkeypatch: pytest.MonkeyPatch) -> 
             data = pickle.dumps(backend)
             assert KEY.encode() not in data
             with pickle.loads(data) as other:
-                assert other.submit(CALL).result(10).text == "well"
+                assert other.submit(CALL).result(60).text == "well"
         with connected(server) as backend, pytest.raises(NotPicklable) as caught:
             pickle.dumps(backend)
         assert KEY not in str(caught.value)
@@ -366,9 +430,14 @@ def test_no_key_is_in_any_log_error_traceback_or_repr(capfd: pytest.CaptureFixtu
             lambda it: it.stream(f'data: {{"error": {{"message": "{KEY}"}}}}\n\n'.encode()),
             lambda it: it.json(chat_body(None, refusal=KEY)),
             lambda it: it.reset(),
+            *(lambda it, num=num: it.raw(b"x" * num + KEY.encode()) for num in (60, 75)),
+            *(lambda it, num=num: it.json({"x" * num: KEY}) for num in (60, 70)),
+            refusal(400, quote(f"in a URL: {KEY}/", safe="")),
+            refusal(400, "x" * 290 + KEY),
         ]
         wires = [("openai:m", answer) for answer in answers]
         wires.append(("anthropic:m", Anthropic(lambda body: "x")))
+        wires.append(("anthropic:m", lambda it: it.reset()))
         for name, answer in wires:
             with (
                 api_server(answer) as server,
@@ -377,8 +446,9 @@ def test_no_key_is_in_any_log_error_traceback_or_repr(capfd: pytest.CaptureFixtu
                 for call in (CALL, STREAMED):
                     error = backend.submit(call)
                     with pytest.raises(ForkrootError) as caught:
-                        error.result(20)
+                        error.result(60)
                     found += traceback.format_exception(caught.value)
+                    found += with_locals(caught.value)
                     found += [repr(caught.value), repr(caught.value.args)]
                     found += map(repr, _chain(caught.value))
                 settings = backend.settings
@@ -390,6 +460,7 @@ def test_no_key_is_in_any_log_error_traceback_or_repr(capfd: pytest.CaptureFixtu
     text = "\n".join((*found, stream.getvalue(), out, err))
     assert "Incorrect API key provided: ..." in text
     assert KEY not in text
+    assert KEY[:12] not in text
     assert "retry 1 of 1" in text
 
 
@@ -398,8 +469,43 @@ def _chain(error: BaseException | None) -> list[dict[str, Any]]:
     found = []
     while error is not None:
         found.append({**vars(error), "request": getattr(error, "request", None)})
-        error = error.__cause__
+        error = error.__cause__ or error.__context__
     return found
+
+
+def with_locals(error: BaseException) -> list[str]:
+    """A traceback as tools print it that show local variables; not those of this file."""
+    found: list[str] = []
+    seen: BaseException | None = error
+    while seen is not None:
+        frames = traceback.walk_tb(seen.__traceback__)
+        for frame in (it for it, _ in frames if it.f_code.co_filename != __file__):
+            found += [f"{name}={value!r}" for name, value in frame.f_locals.items()]
+        seen = seen.__cause__ or seen.__context__
+    return found
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"unknown": 1},
+        {"silence": -1},
+        {"base_url": "http://127.0.0.1:9/?key=" + KEY},
+        {"base_url": f"http://u:{KEY}@127.0.0.1:9"},
+        {"api_key": KEY + "\n"},
+        {"prices": {"input": "x"}},
+        {"process": True},
+    ],
+)
+def test_settings_that_are_refused_show_no_key(settings: dict[str, Any]) -> None:
+    names = ["openai:m", "anthropic:m"]
+    for name in names if "base_url" in settings else [*names, "http://127.0.0.1:9"]:
+        given = {"api_key": KEY, **settings}
+        with pytest.raises(InvalidCall) as caught:
+            forkroot.connect(name, **given)
+        assert KEY not in "\n".join(traceback.format_exception(caught.value))
+        if "base_url" not in settings:
+            assert KEY not in "\n".join(with_locals(caught.value))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])

@@ -147,10 +147,10 @@ def test_advice_is_not_sent_and_planting_makes_no_request() -> None:
     answer = chat_body("hello")
     with api_server(lambda exchange: exchange.json(answer)) as server, scripted(server) as backend:
         call = Call(user("x"), Sampling(max_tokens=0), hint=ForkHint("r", 2))
-        completion = backend.submit(call).result(10)
+        completion = backend.submit(call).result(60)
         assert (completion.text, completion.usage.requests) == ("", 0)
         call = Call(user("x"), hint=ForkHint("r", 2), namespace="n", priority=5)
-        assert backend.submit(call).result(10).text == "hello"
+        assert backend.submit(call).result(60).text == "hello"
     (request,) = server.requests
     assert request.body.keys() == {"model", "messages", "max_tokens"}
 
@@ -169,7 +169,7 @@ def test_the_request_has_what_the_call_has() -> None:
                     Message("user", (Text("What is "), image, Text("this?"))),
                 )
             )
-            backend.submit(Call(chat, sampling)).result(10)
+            backend.submit(Call(chat, sampling)).result(60)
     assert server.requests[0].body == {
         "model": "m",
         "temperature": 0.5,
@@ -201,7 +201,7 @@ def test_tools_are_sent_and_their_calls_come_back_as_our_adapters_read_them() ->
         form = ToolFormat()
         chat = Chat(user("What is the sea?").messages, tools=(TOOL.shown(),))
         constraint = form.grammar([TOOL], is_parallel=False)
-        written = backend.submit(Call(chat, constraint=constraint)).result(10).text
+        written = backend.submit(Call(chat, constraint=constraint)).result(60).text
         body = server.requests[0].body
         assert body["tools"] == [TOOL.shown()]
         assert (body["tool_choice"], body["parallel_tool_calls"]) == ("required", False)
@@ -214,7 +214,7 @@ def test_tools_are_sent_and_their_calls_come_back_as_our_adapters_read_them() ->
             Message("tool", (Text("Salt water."),)),
         )
         free = form.grammar([TOOL], is_parallel=True, has_text=True)
-        backend.submit(Call(Chat(after, tools=chat.tools), constraint=free)).result(10)
+        backend.submit(Call(Chat(after, tools=chat.tools), constraint=free)).result(60)
         body = server.requests[1].body
         assert "tool_choice" not in body
         *_, call, result = body["messages"]
@@ -259,12 +259,12 @@ def test_a_server_without_completions_gets_plain_text_as_a_message_of_the_user()
     with api_server(answer) as server:
         with scripted(server) as backend:
             for _ in range(2):
-                assert backend.submit(Call((Text("Say hello."),))).result(10).text == "hello"
+                assert backend.submit(Call((Text("Say hello."),))).result(60).text == "hello"
         paths = [request.path for request in server.requests]
         assert paths == ["/completions", "/chat/completions", "/chat/completions"]
         assert server.requests[1].body["messages"] == [{"role": "user", "content": "Say hello."}]
         with scripted(server, prompts="completions") as backend, pytest.raises(InvalidModel):
-            backend.submit(Call((Text("Say hello."),))).result(10)
+            backend.submit(Call((Text("Say hello."),))).result(60)
 
 
 def test_a_model_that_wants_max_completion_tokens_gets_them() -> None:
@@ -277,7 +277,7 @@ def test_a_model_that_wants_max_completion_tokens_gets_them() -> None:
 
     with api_server(answer) as server, scripted(server) as backend:
         for _ in range(2):
-            assert backend.submit(Call(user("x"), GREEDY)).result(10).text == "hello"
+            assert backend.submit(Call(user("x"), GREEDY)).result(60).text == "hello"
         assert len(server.requests) == 3
         assert server.requests[-1].body["max_completion_tokens"] == 12
 
@@ -286,13 +286,13 @@ def test_openai_itself_refuses_the_beginning_of_an_answer_but_not_an_empty_one()
     with forkroot.connect("openai:gpt-4o", api_key="sk-test") as backend:
         chat = Chat((*user("x").messages, Message("assistant", (Text("Well, "),))), True)
         with pytest.raises(UnsupportedCall, match=r"prompt.open_last=True"):
-            backend.submit(Call(chat)).result(10)
+            backend.submit(Call(chat)).result(60)
     with (
         api_server(lambda exchange: exchange.json(chat_body("a"))) as server,
         scripted(server, prefill="refuse") as backend,
     ):
         chat = Chat((*user("x").messages, Message("assistant", ())), True)
-        assert backend.submit(Call(chat)).result(10).text == "a"
+        assert backend.submit(Call(chat)).result(60).text == "a"
     assert len(server.requests[0].body["messages"]) == 1
 
 
@@ -303,7 +303,7 @@ def test_strict_schemas_are_sent_as_strict_and_others_as_hints() -> None:
         scripted(server) as backend,
     ):
         call = Call(user("x"), constraint=JsonSchema(open_schema))
-        assert backend.submit(call).result(10).text == '{"a": 1}'
+        assert backend.submit(call).result(60).text == '{"a": 1}'
         assert backend.submit(Call(user("x"), constraint=JsonSchema(SCHEMA))).error() is None
     found = server.requests[0].body["response_format"]["json_schema"]
     assert (found["strict"], found["schema"]) == (False, open_schema)
@@ -316,12 +316,12 @@ def test_an_answer_that_breaks_its_schema_is_requested_once_more() -> None:
         scripted(server) as backend,
     ):
         call = Call(user("x"), constraint=JsonSchema(SCHEMA))
-        completion = backend.submit(call).result(10)
+        completion = backend.submit(call).result(60)
         assert completion.text == '{"name": "Ada", "age": 36}'
         assert completion.usage.requests == 2
         assert completion.usage.prompt_tokens == 20
         with pytest.raises(CallFailed, match="does not keep the call's Choices"):
-            backend.submit(Call(user("x"), constraint=Choices(("blue", "pink")))).result(10)
+            backend.submit(Call(user("x"), constraint=Choices(("blue", "pink")))).result(60)
     assert len(server.requests) == 4
 
 
@@ -330,7 +330,7 @@ def test_an_answer_that_was_cut_is_not_validated() -> None:
         api_server(lambda exchange: exchange.json(chat_body('{"na', reason="length"))) as server,
         scripted(server) as backend,
     ):
-        output = backend.submit(Call(user("x"), constraint=JsonSchema(SCHEMA))).result(10)
+        output = backend.submit(Call(user("x"), constraint=JsonSchema(SCHEMA))).result(60)
     assert (output.text, output.outputs[0].finish_reason) == ('{"na', "length")
 
 
@@ -341,7 +341,7 @@ def test_a_refusal_is_an_error_with_its_text() -> None:
         scripted(server) as backend,
         pytest.raises(CallFailed, match="I cannot help with that"),
     ):
-        backend.submit(Call(user("x"))).result(10)
+        backend.submit(Call(user("x"))).result(60)
 
 
 def test_usage_has_cached_tokens_and_what_they_cost() -> None:
@@ -350,8 +350,8 @@ def test_usage_has_cached_tokens_and_what_they_cost() -> None:
         api_server(lambda exchange: exchange.json(chat_body("a"))) as server,
         scripted(server, prices=prices) as backend,
     ):
-        usage = backend.submit(Call(user("x"))).result(10).usage
-        backend.submit(Call(user("x"))).result(10)
+        usage = backend.submit(Call(user("x"))).result(60).usage
+        backend.submit(Call(user("x"))).result(60)
         info = backend.info()
     assert (usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens) == (10, 4, 5)
     assert usage.cost == pytest.approx((6 * 2.0 + 4 * 1.0 + 5 * 10.0) / 1e6)
@@ -395,7 +395,7 @@ def test_key_and_url_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv("OPENAI_API_KEY", "sk-of-environment")
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         with forkroot.connect("openai:m") as backend:
-            assert backend.submit(Call(user("x"))).result(10).text == "a"
+            assert backend.submit(Call(user("x"))).result(60).text == "a"
         assert server.requests[0].headers["authorization"] == "Bearer sk-of-environment"
 
 

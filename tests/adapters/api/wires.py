@@ -113,7 +113,7 @@ def api_server(answer: Answer) -> Iterator[ApiServer]:
     finally:
         found.server.shutdown()
         found.server.server_close()
-        thread.join(10)
+        thread.join(60)
 
 
 # --- OpenAI ----------------------------------------------------------------------------------

@@ -195,7 +195,7 @@ def is_sent(call: Call) -> bool:
 
 def wait_until(is_so: Callable[[], bool]) -> None:
     """Wait, but not for ever."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < end
         time.sleep(0.001)

@@ -15,7 +15,7 @@ from forkroot.adapters.testing import ScriptedBackend
 from forkroot.core.api.protocol import Chat, Image, Message, Text
 
 pytestmark = [
-    pytest.mark.timeout(30),
+    pytest.mark.timeout(180),
     pytest.mark.usefixtures("fresh_dspy_cache"),
     pytest.mark.filterwarnings("ignore:.*experimental"),
     pytest.mark.filterwarnings("ignore:Passing OpenAI-style message dictionaries"),

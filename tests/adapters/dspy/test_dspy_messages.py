@@ -14,7 +14,7 @@ from forkroot.adapters.dspy import LM
 from forkroot.adapters.testing import ScriptedBackend, prompt_text
 
 pytestmark = [
-    pytest.mark.timeout(30),
+    pytest.mark.timeout(180),
     pytest.mark.usefixtures("fresh_dspy_cache"),
     pytest.mark.filterwarnings("ignore:.*experimental"),
     pytest.mark.filterwarnings("ignore:Passing OpenAI-style message dictionaries"),

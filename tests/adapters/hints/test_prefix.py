@@ -572,10 +572,10 @@ def test_a_backend_that_follows_no_hints_is_sent_no_prefixes() -> None:
     backend = SignallingBackend("a", features=frozenset({"tokens"}))
     prefixes = Prefixes(backend)
     prefixes.plant((Text("before it is known"),))
-    assert was_called.wait(10)
+    assert was_called.wait(60)
     for thread in threading.enumerate():
         if thread.name == "forkroot-features":
-            thread.join(10)
+            thread.join(60)
     prefixes.submit_all([text_call(f"{long_text('root')} {n}") for n in range(3)])
     assert sum(call.sampling.max_tokens == 0 for call in backend.calls) == 1
     backend.close()
@@ -594,7 +594,7 @@ def test_a_prompt_that_is_none_gets_the_runtimes_own_error(prompt: Any) -> None:
             prefixes.submit(Call(prompt)),
         ):
             with pytest.raises(InvalidCall, match="prompt="):
-                reply.result(10)
+                reply.result(60)
 
 
 def test_one_bad_call_takes_nothing_from_the_others(scripted: ScriptedBackend) -> None:

@@ -67,7 +67,7 @@ def serving(runtime: Runtime, settings: Settings | None = None) -> Iterator[str]
         yield "http://{}:{}".format(*listening.getsockname())
         server.should_exit = True
         server.force_exit = True
-        thread.join(10)
+        thread.join(60)
 
 
 @pytest.fixture(scope="module")
@@ -197,8 +197,8 @@ def test_every_field_of_a_call_comes_through(serve) -> None:
         weight=2.0,
     )
     images = Call((Image(b"\x00\xff"),), options=("a", "b"), scoring="exact")
-    remote.submit(call).result(10)
-    remote.submit(images).result(10)
+    remote.submit(call).result(60)
+    remote.submit(images).result(60)
     assert scripted.calls == [call, replace(images, tenant="")]  # the server names who sent it
 
 
@@ -210,7 +210,7 @@ def test_images_and_videos_come_through_with_the_features_that_say_so(serve) -> 
     data = bytes(range(256)) * 4000  # a megabyte, of every byte
     content = (Text("In "), Image(data), Text(" and "), Video(data[::-1], 16), Text("?"))
     call = Call(Chat((Message("user", content),)), hint=ForkHint("r", 2, 1))
-    assert remote.submit(call).result(10).text == "A cat."
+    assert remote.submit(call).result(60).text == "A cat."
     assert scripted.calls == [replace(call, tenant="")]
 
 
@@ -230,14 +230,14 @@ def test_programs_show_a_remote_backend_what_it_takes(serve) -> None:
         watch.run(backend=remote)
     assert len(scripted.calls) == 2
     with pytest.raises(UnsupportedCall, match="a video"):  # the server refuses a bare call itself
-        remote.submit(Call((Video(b"mp4", 8),))).result(10)
+        remote.submit(Call((Video(b"mp4", 8),))).result(60)
 
 
 def test_a_video_without_a_number_of_frames_is_refused_here_and_there(runtime) -> None:
     with serving(replace(runtime, backend=ScriptedBackend("yes"))) as url, RemoteBackend(url) as it:
         for frames in (0, -1, "8", None):
             with pytest.raises(InvalidCall, match="num_frames"):
-                it.submit(Call((Video(b"mp4", frames),))).result(10)
+                it.submit(Call((Video(b"mp4", frames),))).result(60)
             data = {"type": "bytes", "base64": "AAAA"}
             prompt = [{"type": "Video", "data": data, "num_frames": frames}]
             answer = httpx.post(f"{url}/v1/forkroot/calls", json={"type": "Call", "prompt": prompt})
@@ -315,7 +315,7 @@ def test_an_action_at_the_end_may_call_the_backend_again(remote) -> None:
             remote.submit(ask(f"call {len(texts)}")).when_done(again)
 
     remote.submit(ask("call")).when_done(again)
-    assert finished.wait(20)
+    assert finished.wait(60)
 
 
 @pytest.mark.parametrize("is_closed_early", [True, False])
@@ -416,7 +416,7 @@ def test_bad_calls_get_their_errors_and_harm_no_other(remote, backend) -> None:
 def test_errors_come_through_with_their_type(serve, error, delay) -> None:
     remote = serve(ScriptedBackend([error], delay=delay))
     with pytest.raises(type(error)) as caught:
-        remote.submit(ask("a")).result(10)
+        remote.submit(ask("a")).result(60)
     if not isinstance(error, CallFailed | BackendClosed):
         assert str(caught.value) == str(error)
 
@@ -470,7 +470,7 @@ def test_an_action_may_close_the_backend(server) -> None:
     other = remote.submit(ENDLESS)
     remote.submit(ask("one", 1)).when_done(lambda _: remote.close())
     with pytest.raises(BackendClosed):
-        other.result(10)
+        other.result(60)
     remote.close()
 
 
@@ -552,7 +552,7 @@ def test_a_backend_that_dies_behind_the_server_ends_every_open_call(runtime) -> 
 def test_a_call_that_takes_long_is_not_taken_for_dead(serve, monkeypatch) -> None:
     monkeypatch.setattr("forkroot.adapters.http.forkroot.calls.SILENCE", 0.02)
     remote = serve(ScriptedBackend("late", delay=0.6), silence=0.2)
-    assert remote.submit(ask("a")).result(10).text == "late"
+    assert remote.submit(ask("a")).result(60).text == "late"
 
 
 # --- programs ----------------------------------------------------------------------------------
@@ -592,7 +592,7 @@ def test_the_limits_of_the_server_are_reported(serve, call, field) -> None:
     limits = Limits(max_n=2, max_stops=2, max_top_logprobs=2, max_answers=2, max_constraint=50)
     scripted = ScriptedBackend("a")
     with pytest.raises(InvalidCall) as caught:
-        serve(scripted, limits).submit(call).result(10)
+        serve(scripted, limits).submit(call).result(60)
     assert caught.value.field == field
     assert scripted.calls == []
 
@@ -600,7 +600,7 @@ def test_the_limits_of_the_server_are_reported(serve, call, field) -> None:
 def test_a_body_that_is_too_large_is_reported(serve) -> None:
     remote = serve(ScriptedBackend("a"), Limits(max_body=1000))
     with pytest.raises(CallTooLarge):
-        remote.submit(ask("a" * 2000)).result(10)
+        remote.submit(ask("a" * 2000)).result(60)
 
 
 def test_a_full_server_is_overloaded(serve) -> None:
@@ -609,9 +609,9 @@ def test_a_full_server_is_overloaded(serve) -> None:
     first = remote.submit(ask("a"))
     held.wait_for(1)
     with pytest.raises(Overloaded):
-        remote.submit(ask("a")).result(10)
+        remote.submit(ask("a")).result(60)
     held.release()
-    assert first.result(10).text == "a"
+    assert first.result(60).text == "a"
 
 
 def test_a_key_is_needed_where_there_are_keys(serve, backend) -> None:
@@ -619,12 +619,12 @@ def test_a_key_is_needed_where_there_are_keys(serve, backend) -> None:
     for key in (None, "three"):
         remote = serve(backend, settings=keys, api_key=key)
         with pytest.raises(InvalidCall) as caught:
-            remote.submit(ask("a")).result(10)
+            remote.submit(ask("a")).result(60)
         assert caught.value.field == "api_key"
         with pytest.raises(InvalidCall):
             remote.info()
     remote = serve(backend, settings=keys, api_key="two")
-    assert remote.submit(ask("The capital of France is", 2)).result(10).text == " Paris."
+    assert remote.submit(ask("The capital of France is", 2)).result(60).text == " Paris."
     assert remote.info().counters == {}
 
 
@@ -634,8 +634,8 @@ def test_keys_share_no_token(serve, backend) -> None:
     call = ask("Something that only one of two has asked before.", 2)
     for key in keys.keys:
         remote = serve(backend, settings=keys, api_key=key)
-        assert remote.submit(call).result(10).usage.cached_tokens == 0
-        assert remote.submit(call).result(10).usage.cached_tokens > 0
+        assert remote.submit(call).result(60).usage.cached_tokens == 0
+        assert remote.submit(call).result(60).usage.cached_tokens > 0
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:

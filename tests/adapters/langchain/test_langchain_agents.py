@@ -82,7 +82,7 @@ def test_tasks_that_are_sent_to_one_step_are_one_submission(
     chain = RunnableLambda(lambda word: [("system", RULES), ("user", word)]) | model
 
     def ask(state: Any) -> dict[str, list[AIMessage]]:
-        all_started.wait(20)
+        all_started.wait(60)
         return {"answers": [chain.invoke(state["word"])]}
 
     assert len(map_reduce(ask).invoke(INITIAL_STATE)["answers"]) == 6

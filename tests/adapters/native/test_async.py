@@ -9,7 +9,7 @@ from forkroot.adapters.native import UnsetVariable, function, gen
 from forkroot.adapters.testing import ScriptedBackend, prompt_text
 from forkroot.core.api.protocol import Overloaded, ProgramError
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(180)
 
 
 @function
@@ -96,10 +96,10 @@ def test_a_cancelled_batch_begins_no_further_item() -> None:
             await run
 
     asyncio.run(main())
-    assert ended.wait(10)
+    assert ended.wait(60)
     for thread in set(threading.enumerate()) - others:
         if thread.name.startswith("forkroot"):
-            thread.join(10)
+            thread.join(60)
     assert started == [0]
 
 

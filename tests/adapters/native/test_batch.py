@@ -15,7 +15,7 @@ from forkroot.core.api.protocol import (
     Usage,
 )
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(180)
 
 
 @function

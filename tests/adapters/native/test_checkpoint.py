@@ -23,7 +23,7 @@ from forkroot.core.api.protocol import (
     TokenLogprob,
 )
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 
 
 @function

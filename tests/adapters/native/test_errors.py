@@ -22,7 +22,7 @@ from forkroot.core.api.protocol import (
 )
 from forkroot.core.api.reply import Mailbox
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(180)
 
 BROKEN = {"good": "ok", "bad": Overloaded("the queue is full")}
 

@@ -8,7 +8,7 @@ from forkroot.adapters.native import ForkGroup, assistant, function, gen, user
 from forkroot.adapters.testing import ScriptedBackend, prompt_text
 from forkroot.core.api.protocol import Chat, InvalidCall, Message, Text
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(180)
 
 
 def run(body, script="ok", **settings):

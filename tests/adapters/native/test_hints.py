@@ -7,7 +7,7 @@ from forkroot.adapters.testing import ALL_FEATURES, ScriptedBackend, prompt_text
 from forkroot.core.api.protocol import CallFailed
 from forkroot.core.common.harmless import hint_errors
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(180)
 
 
 def forking(s):

@@ -11,7 +11,7 @@ import pytest
 from forkroot.adapters import native
 from forkroot.adapters.native.language.settings import Settings
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 
 PAGE = (Path(__file__).parents[3] / "docs" / "language.md").read_text()
 

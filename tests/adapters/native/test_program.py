@@ -17,7 +17,7 @@ from forkroot.adapters.native import (
 from forkroot.adapters.testing import ScriptedBackend, prompt_text
 from forkroot.core.api.protocol import InvalidCall, InvalidModel, NotPicklable
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(180)
 
 
 @function

@@ -20,7 +20,7 @@ from forkroot.core.api.keywords import UnknownKeyword
 from forkroot.core.api.protocol import Completion, Output, Text, UnsupportedCall, Usage
 from forkroot.core.local import LocalBackend
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(180)
 
 
 def weighed(*pairs: tuple[str, float]) -> Completion:

@@ -22,7 +22,7 @@ from forkroot.core.api.protocol import (
     Video,
 )
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(180)
 
 
 def call(text="q", **fields):

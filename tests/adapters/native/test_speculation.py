@@ -9,25 +9,31 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from forkroot.adapters.native import assistant, function, gen, select, user
+from forkroot.adapters.native.interpreter.template import Follower, Template
 from forkroot.adapters.native.language.expressions import Expression
 from forkroot.adapters.testing import ScriptedBackend, prompt_text, scored
 from forkroot.core.api.protocol import (
     Call,
+    CallFailed,
     Chat,
+    Chunk,
     Completion,
     InvalidCall,
     Message,
     Output,
     ProgramError,
+    Sampling,
     Text,
     UnsupportedCall,
     Usage,
 )
+from forkroot.core.api.reply import Mailbox
 
 CARD = 'x{"name": "Ada", "age": 36, "city": "London"}\nAnd so on and on, without an end.'
 
@@ -171,7 +177,51 @@ def test_gens_that_differ_in_more_than_stop_and_limit_have_calls_of_their_own() 
         assert len(backend.calls) == 2
 
 
-def test_a_stop_that_no_text_tells_from_those_before_leaves_the_limit_as_the_end() -> None:
+class Typist(ScriptedBackend):
+    """Writes the answers of streamed calls piece by piece to who follows them, until it is
+    cancelled, or breaks after `num_pieces`."""
+
+    def __init__(self, script: Callable[[Call], Completion], num_pieces: int = 1 << 20) -> None:
+        super().__init__(script)
+        self.script = script
+        self.num_pieces = num_pieces
+        self.written: list[str] = []
+
+    def submit(self, call: Call) -> Any:
+        if not call.stream:
+            return super().submit(call)
+        self.calls.append(call)
+        return Typed(call, self)
+
+    def cancel(self, reply: Any) -> None:
+        reply.is_cancelled = True
+
+
+class Typed(Mailbox):
+    def __init__(self, call: Call, backend: Typist) -> None:
+        super().__init__(call, backend.cancel)
+        self.backend, self.is_cancelled = backend, False
+
+    def follow(self, take: Callable[..., object]) -> None:
+        super().follow(take)
+        whole = self.backend.script(self.call)
+        text, written = whole.outputs[0].text, ""
+        for start in range(0, len(text), 4):
+            if start // 4 == self.backend.num_pieces:
+                self.fail(CallFailed("the stream broke"))
+                return
+            written += text[start : start + 4]
+            self.put(Chunk(text[start : start + 4]))
+            if self.is_cancelled:
+                output = Output(written, (), "abort", None, (Text(written),))
+                usage = replace(whole.usage, completion_tokens=len(written) // 4)
+                whole = Completion((output,), usage)
+                break
+        self.backend.written.append(written)
+        self.finish(whole)
+
+
+def test_a_stop_that_constants_have_is_told_from_them_by_what_a_model_may_write_behind_it() -> None:
     def body(s: Any) -> None:
         s += 'x{"name": "' + gen("name", 8, stop='"') + '", "age": 36, "city": "'
         s += gen("city", 8, stop='"')
@@ -179,8 +229,71 @@ def test_a_stop_that_no_text_tells_from_those_before_leaves_the_limit_as_the_end
     state, backend = run(body, speculate=True)
     assert state["city"] == "London"
     (call,) = backend.calls
-    assert call.sampling.stop == ()
-    assert state.get_meta_info()["wasted_tokens"] > 0
+    assert call.sampling.stop == ('"\n', '"}', '"]', '".')
+    assert state.get_meta_info()["wasted_tokens"] == 0
+
+
+def test_a_call_is_left_as_soon_as_its_last_gen_has_ended() -> None:
+    def body(s: Any) -> None:
+        s += 'x{"name": "' + gen("name", 8, stop='"') + '", "age": 36, "city": "'
+        s += gen("city", 8, stop='"')
+
+    text = 'x{"name": "Ada", "age": 36, "city": "London" and so on, without an end.'
+    backend = Typist(writer(text.replace('" and', '"- and')))
+    state = function(body).run(backend=backend, temperature=0, speculate=True)
+    assert (state["name"], state["city"]) == ("Ada", "London")
+    (written,) = backend.written
+    assert 'Ada", "age": 36, "city": "London"'.startswith(written[:-3])
+    assert len(written) <= len('Ada", "age": 36, "city": "London"') + 3
+    assert state.get_meta_info()["wasted_tokens"] <= 1
+
+
+def test_a_call_is_left_where_its_answer_is_not_of_the_template() -> None:
+    other = 'x{"name": "Ada", "born": 1815 in London, and so on and on.'
+
+    def script(call: Call) -> Completion:
+        prompt = prompt_text(call.prompt)
+        return writer(other if prompt.endswith('"name": "') else CARD)(call)
+
+    backend = Typist(script)
+    state = function(card).run(backend=backend, temperature=0, speculate=True)
+    assert (state["name"], state["age"], state["city"]) == ("Ada", "36", "London")
+    assert backend.written[0] == 'Ada", "b'
+    assert state.get_meta_info()["wasted_tokens"] == 1
+
+
+FIELDS = Template((Sampling(4, stop=('"',)), Sampling(4, stop=(",", "}"))), ('", "age": ', "}"))
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        ["Ada", '", "a', 'ge": 3', "6, "],
+        ["Ada", '", "age": ', "36}"],
+        ["Ada", '", "b'],
+        ['Ada", "age": 36,'],
+        ["A", "d", "a", "-", "b"],  # more than four tokens
+        ["Ada", '", "age": ', "1", "2", "3", "4", "5"],
+        ["A", "d", "a", '"', ", ", '"', "age", '": ', "36", ","],
+    ],
+)
+def test_a_follower_has_no_use_for_more_after_the_last_stop_or_another_text(
+    pieces: list[str],
+) -> None:
+    for given in (pieces, ["Name: ", *pieces]):
+        follower = Follower(FIELDS, "" if given is pieces else "Name: ")
+        assert [follower.take(piece) for piece in given] == [False] * (len(given) - 1) + [True]
+        assert follower.has_text
+    assert Follower(FIELDS, "Name: ").take("Nome: ")
+
+
+def test_a_stream_that_breaks_is_followed_by_a_call_for_the_gen_alone() -> None:
+    for num_pieces in (1, 3, 5):
+        backend = Typist(writer(CARD), num_pieces)
+        state = function(card).run(backend=backend, temperature=0, speculate=True)
+        assert (state["name"], state["age"], state["city"]) == ("Ada", "36", "London")
+    with pytest.raises(CallFailed, match="broke"):
+        function(card).run(backend=Typist(writer(CARD), 0), temperature=0, speculate=True)
 
 
 def test_a_select_a_role_or_a_fork_ends_what_a_call_is_planned_for() -> None:

@@ -31,7 +31,7 @@ from forkroot.core.api.protocol import (
     Video,
 )
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(180)
 
 
 def run(body, script="ok", **settings):

@@ -8,7 +8,7 @@ from forkroot.adapters.native import UnsetVariable, function, gen, select
 from forkroot.adapters.testing import ScriptedBackend, prompt_text
 from forkroot.core.api.protocol import Chunk, Completion, Output, Overloaded
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(180)
 
 
 @function
@@ -64,7 +64,7 @@ def test_the_state_can_be_read_before_the_program_has_come_so_far() -> None:
 
     @function
     def late(s):
-        gate.wait(10)
+        gate.wait(60)
         s += "a" + gen("x")
         return "done"
 

@@ -165,7 +165,10 @@ def test_what_cannot_start_is_named_and_leaves_nothing_behind(cluster: Any) -> N
 
 
 @pytest.mark.slow
-def test_greedy_answers_through_actors_are_those_of_one_engine(cluster: Any) -> None:
+@pytest.mark.parametrize("shape", [{"replicas": 2}, {"ranks": 2}], ids=["replicas", "ranks"])
+def test_greedy_answers_through_actors_are_those_of_one_engine(
+    cluster: Any, shape: dict[str, int]
+) -> None:
     from forkroot import connect, function, gen
 
     @function
@@ -178,7 +181,7 @@ def test_greedy_answers_through_actors_are_those_of_one_engine(cluster: Any) -> 
     items = [{"word": word} for word in ("apple", "stone", "river", "cloud")]
     with connect("tiny", **settings) as one:
         wanted = [state.text() for state in program.run_batch(items, backend=one)]
-    many = connect("ray:auto", model="tiny", replicas=2, cpus=SMALL, **settings)
+    many = connect("ray:auto", model="tiny", cpus=SMALL, **shape, **settings)
     with many:
         assert "tokenizer" in dir(type(many))
         found = [state.text() for state in program.run_batch(items, backend=many)]

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
+
 import forkroot
 from forkroot.adapters.http.server.runtime import Runtime
+from forkroot.adapters.router.policies import POLICIES
 from forkroot.adapters.router.router import Router
 
 from ...serving import serving
@@ -20,6 +23,15 @@ def answers(backend: forkroot.Backend) -> list[str]:
     calls = [forkroot.Call((forkroot.Text(it),), sampling, stream=True) for it in QUESTIONS]
     replies = [backend.submit(call) for call in calls]
     return [reply.result(120).text for reply in replies]
+
+
+@pytest.mark.slow
+def test_four_replicas_give_the_answers_of_one_by_every_policy() -> None:
+    with forkroot.connect("tiny", **SETTINGS) as one:
+        expected = answers(one)
+    for policy in POLICIES:
+        with forkroot.connect("tiny", replicas=4, policy=policy, **SETTINGS) as four:
+            assert answers(four) == expected
 
 
 def test_one_two_and_served_replicas_give_the_same_answers_also_after_a_death() -> None:

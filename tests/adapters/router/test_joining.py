@@ -19,7 +19,7 @@ from ..http.conftest import Letters
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.01)

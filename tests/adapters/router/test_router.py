@@ -90,7 +90,7 @@ def test_a_call_of_a_dead_replica_is_answered_by_another() -> None:
         first, second = (one, other) if one.calls else (other, one)
         first.close()
         second.release()
-        assert [reply.result(5).text for reply in replies] == ["late", "late"]
+        assert [reply.result(60).text for reply in replies] == ["late", "late"]
         assert "".join(chunk.text for chunk in replies[1]) == "late"
         assert both.info().counters["resent"] == 2
 
@@ -102,7 +102,7 @@ def test_a_call_that_has_streamed_ends_in_an_error_that_says_so() -> None:
         both.add(other)
         replica.close()
         with pytest.raises(EngineDied, match="after a part of the answer had been delivered"):
-            reply.result(5)
+            reply.result(60)
         assert not other.calls
 
 
@@ -110,7 +110,7 @@ def test_a_call_that_ends_replica_after_replica_is_not_sent_to_all() -> None:
     replicas = [Dying() for _ in range(8)]
     with router(*replicas) as many:
         with pytest.raises(EngineDied):
-            many.submit(call()).result(5)
+            many.submit(call()).result(60)
         assert sum(len(it.calls) for it in replicas) == 4
 
 
@@ -129,16 +129,16 @@ def test_other_errors_are_the_calls_own(error: Exception) -> None:
     replicas = [Refusing(error), Refusing(error)]
     with router(*replicas) as both:
         with pytest.raises(type(error)):
-            both.submit(call()).result(5)
+            both.submit(call()).result(60)
         assert sum(it.is_asked for it in replicas) == 1
 
 
 def test_a_full_queue_sends_a_call_to_another_replica() -> None:
     full, free = Refusing(Overloaded("full")), ScriptedBackend("free")
     with router(full, free, policy="round-robin") as both:
-        assert both.submit(call()).result(5).text == "free"
+        assert both.submit(call()).result(60).text == "free"
     with router(full, Refusing(Overloaded("full"))) as both, pytest.raises(Overloaded):
-        both.submit(call()).result(5)
+        both.submit(call()).result(60)
 
 
 def test_a_call_waits_for_a_replica_that_may_come_back_and_no_longer() -> None:
@@ -153,10 +153,10 @@ def test_a_call_waits_for_a_replica_that_may_come_back_and_no_longer() -> None:
         time.sleep(0.06)
         only.tick()
         with pytest.raises(EngineDied, match=r"patience=0\.05"):
-            held.result(5)
+            held.result(60)
         waiting = only.submit(call())
         only.add(ScriptedBackend("new"), "1")
-        assert waiting.result(5).text == "new"
+        assert waiting.result(60).text == "new"
 
 
 def test_a_held_call_can_be_cancelled_and_has_its_deadline() -> None:
@@ -165,11 +165,11 @@ def test_a_held_call_can_be_cancelled_and_has_its_deadline() -> None:
         one.close()
         held, late = only.submit(call()), only.submit(call(deadline=0.01))
         held.cancel()
-        assert held.result(5).outputs[0].finish_reason == "abort"
+        assert held.result(60).outputs[0].finish_reason == "abort"
         time.sleep(0.02)
         only.add(ScriptedBackend("new"), "1")
         with pytest.raises(DeadlineExceeded):
-            late.result(5)
+            late.result(60)
 
 
 def test_cancelling_a_call_cancels_it_where_it_is() -> None:
@@ -177,7 +177,7 @@ def test_cancelling_a_call_cancels_it_where_it_is() -> None:
     with router(one) as only:
         reply = only.submit(call())
         only.cancel(reply)
-        assert reply.result(5).outputs[0].finish_reason == "abort"
+        assert reply.result(60).outputs[0].finish_reason == "abort"
 
 
 def test_closing_ends_open_calls_and_refuses_later_ones() -> None:
@@ -186,9 +186,9 @@ def test_closing_ends_open_calls_and_refuses_later_ones() -> None:
         reply = only.submit(call())
         only.close()
         with pytest.raises(BackendClosed):
-            reply.result(5)
+            reply.result(60)
         with pytest.raises(BackendClosed, match="already closed"):
-            only.submit(call()).result(5)
+            only.submit(call()).result(60)
         with pytest.raises(BackendClosed):
             only.info()
         assert only.is_over
@@ -201,7 +201,7 @@ def test_draining_waits_for_open_calls_and_sends_no_new_ones() -> None:
         both.add(other)
         with pytest.raises(TimeoutError, match="1 open calls"):
             both.drain("0", 0.01)
-        assert both.submit(call()).result(5).text == "y"
+        assert both.submit(call()).result(60).text == "y"
         threading.Timer(0.02, one.release).start()
         both.drain("0", 5)
         assert reply.result(0).text == "x"
@@ -229,7 +229,7 @@ def test_a_replica_that_hangs_is_left_out_until_it_answers() -> None:
     with router(one, other, heartbeat=0.02, hang_timeout=0.05) as both:
         one.is_well.clear()
         until(lambda: both.replicas[0].state == "hanging")
-        assert both.submit(call()).result(5).text == "y"
+        assert both.submit(call()).result(60).text == "y"
         one.is_well.set()
         until(lambda: both.replicas[0].state == "ready")
 
@@ -251,7 +251,7 @@ def test_a_router_whose_replicas_are_gone_for_good_is_over() -> None:
         with pytest.raises(EngineDied, match="all replicas have ended"):
             only.info()
         with pytest.raises(BackendClosed, match="no replica can take the call"):
-            only.submit(call()).result(5)
+            only.submit(call()).result(60)
 
 
 class Caching(ScriptedBackend):
@@ -299,7 +299,7 @@ def test_a_router_that_starts_knows_what_replicas_hold() -> None:
     with router(one, other, tokenizer=Bytes()) as both:
         for name in "01":
             read(both, name)
-        both.submit(call(ROOT + "one more question")).result(5)
+        both.submit(call(ROOT + "one more question")).result(60)
         assert len(other.calls) == 1
 
 
@@ -307,7 +307,7 @@ def test_what_a_replica_has_evicted_is_forgotten() -> None:
     one = Caching()
     with router(one, tokenizer=Bytes()) as both:
         read(both, "0")
-        both.submit(call()).result(5)
+        both.submit(call()).result(60)
         bit = both.fleet.named("0").bit
         assert both.fleet.tree.find("", key(ROOT), bit)
         one.forgotten.append(Eviction("", key(ROOT), 16, 1000))
@@ -321,7 +321,7 @@ def test_lost_reports_and_another_life_are_made_good_by_a_snapshot(what: str) ->
     one = Caching()
     with router(one, tokenizer=Bytes()) as both:
         read(both, "0")
-        both.submit(call()).result(5)
+        both.submit(call()).result(60)
         if what == "gap":
             one.is_gap = True
         else:
@@ -338,7 +338,7 @@ def test_texts_are_forgotten_by_their_age_where_no_tokenizer_is_known() -> None:
     with router(one) as both:
         read(both, "0")
         for letter in "ab":
-            both.submit(call(letter * 640)).result(5)
+            both.submit(call(letter * 640)).result(60)
         one.is_gap = False
         one.forgotten.append(Eviction("", b"12345678", 0, 160))
         read(both, "0")
@@ -353,7 +353,7 @@ def test_a_wrong_report_changes_no_answer() -> None:
         read(both, "0")
         one.forgotten += [Eviction("never", b"abc" * 8, 8, 7), Eviction("", b"", 0, 0)]
         read(both, "0")
-        assert both.submit(call()).result(5).text == "x"
+        assert both.submit(call()).result(60).text == "x"
 
 
 def test_two_routers_send_a_new_prefix_to_the_same_replica() -> None:
@@ -362,7 +362,7 @@ def test_two_routers_send_a_new_prefix_to_the_same_replica() -> None:
     with Router(replicas, **QUIET) as one, Router(others, **QUIET) as other:
         for number in range(20):
             asked = call(f"{number} " * 100)
-            assert one.submit(asked).result(5).text == other.submit(asked).result(5).text
+            assert one.submit(asked).result(60).text == other.submit(asked).result(60).text
 
 
 def test_branches_of_a_hint_go_to_one_replica_and_turns_follow_their_chat() -> None:
@@ -370,11 +370,11 @@ def test_branches_of_a_hint_go_to_one_replica_and_turns_follow_their_chat() -> N
     with router(*replicas) as many:
         for number in range(5):
             hint = ForkHint("root", 5)
-            many.submit(call(f"short {number}", hint=hint)).result(5)
+            many.submit(call(f"short {number}", hint=hint)).result(60)
         assert sorted(len(it.calls) for it in replicas) == [0, 0, 0, 0, 0, 5]
         messages = [Message("user", (Text("first question " * 10),))]
         for _ in range(4):
-            text = many.submit(Call(Chat(tuple(messages)))).result(5).text
+            text = many.submit(Call(Chat(tuple(messages)))).result(60).text
             messages.append(Message("assistant", (Text(text),)))
             messages.append(Message("user", (Text("and then? " * 10),)))
         chats = [sum(isinstance(c.prompt, Chat) for c in it.calls) for it in replicas]
@@ -441,7 +441,7 @@ def test_bits_of_replicas_that_died_are_used_again() -> None:
     one, other = ScriptedBackend("x"), ScriptedBackend("x")
     with router(one, other) as both:
         for number in range(40):
-            both.submit(call(f"{number} " * 100)).result(5)
+            both.submit(call(f"{number} " * 100)).result(60)
             both.remove("0")
             both.watch.sweep()
             both.add(one, "0")

@@ -29,7 +29,7 @@ from forkroot.core.api.protocol import (
     Video,
 )
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(180)
 
 SGLANG = {  # the public names of SGLang 0.5.23
     *("Anthropic", "Crusoe", "Engine", "LiteLLM", "OpenAI", "Runtime", "RuntimeEndpoint"),

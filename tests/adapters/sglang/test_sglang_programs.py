@@ -21,7 +21,7 @@ from forkroot.core.api.keywords import UnknownKeyword
 from forkroot.core.api.protocol import CallFailed, InvalidCall, Text, UnsupportedCall
 from forkroot.core.local import LocalBackend
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture(autouse=True)

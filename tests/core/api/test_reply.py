@@ -35,7 +35,7 @@ def started(target, count: int = 1) -> list[threading.Thread]:
 
 def join(threads: list[threading.Thread]) -> None:
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -60,7 +60,7 @@ def test_every_late_reader_sees_everything():
 
 def test_readers_that_wait_in_threads_see_chunks_as_they_come():
     mailbox, seen = Mailbox(CALL), []
-    threads = started(lambda: seen.append((list(mailbox), mailbox.result(10))), count=4)
+    threads = started(lambda: seen.append((list(mailbox), mailbox.result(60))), count=4)
     for chunk in CHUNKS:
         mailbox.put(chunk)
     mailbox.finish(COMPLETION)
@@ -80,7 +80,7 @@ def test_a_reader_gets_a_chunk_before_the_next_is_written():
     threads = started(reader)
     for count, chunk in enumerate(CHUNKS, 1):
         mailbox.put(chunk)
-        assert turns.acquire(timeout=10)
+        assert turns.acquire(timeout=60)
         assert seen == CHUNKS[:count]
     mailbox.finish(COMPLETION)
     join(threads)

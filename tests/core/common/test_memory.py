@@ -26,7 +26,7 @@ small = [kept for _, kept in pairs]
 del pairs
 kept = resident() - start
 stop = trim_regularly(0.05)
-ends_at = time.monotonic() + 20
+ends_at = time.monotonic() + 60
 while resident() - start > kept / 4 and time.monotonic() < ends_at:
     time.sleep(0.05)
 stop()

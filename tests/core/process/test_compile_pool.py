@@ -125,11 +125,14 @@ def test_nothing_runs_before_it_is_needed_and_another_takes_the_place_of_a_dead_
 def test_a_child_that_cannot_compile_now_is_no_verdict_about_a_constraint(
     how: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each child is killed or stopped at once; the second call of the same constraint compiles."""
+    """Each child is killed or stopped at once; the second call of the same constraint compiles.
+    Where one gets no processor time, the next has more priority."""
     started: list[Child] = []
+    priorities: list[str] = []
 
-    def spawn(module: str) -> Child:
-        started.append(compile_pool_spawn(module))
+    def spawn(module: str, priority: str) -> Child:
+        priorities.append(priority)
+        started.append(compile_pool_spawn(module, priority))
         started[-1].process.send_signal(how)
         return started[-1]
 
@@ -144,6 +147,8 @@ def test_a_child_that_cannot_compile_now_is_no_verdict_about_a_constraint(
         with pytest.raises(Overloaded, match="the process that compiles constraints"):
             constraints.guide(constraint)
     assert [child.process.poll() for child in started] == [-signal.SIGKILL] * 3
+    if how == signal.SIGSTOP:
+        assert priorities == ["low", "equal", "equal"]
     assert constraints.guide(constraint).cursor(b"c").is_accepting
     pool.close()
 

@@ -48,7 +48,7 @@ def test_a_child_that_fails_ends_although_its_threads_run(tmp_path, monkeypatch)
     monkeypatch.syspath_prepend(tmp_path)
     child = spawn("failing_child")
     assert list(child.connection.messages()) == []
-    assert child.process.wait(10) == 1
+    assert child.process.wait(60) == 1
     child.connection.close()
 
 

@@ -45,8 +45,8 @@ CASES = {
     "chunks": (0, [70, 0, 33], [30, 65, 3]),
     "single tokens beside chunks": (0, [130, 20, 64, 3], [1, 40, 1, 2]),
     "a few tokens behind a long prefix": (0, [600, 3], [5, 1]),
-    "a shared root": (300, [3, 40, 0, 9, 1, 2, 8, 8, 8, 8, 70], [1] * 11),
-    "a shared root beside a chunk": (530, [3, 40, 0, 9, 1, 2, 8, 8, 8, 8, 70], [1] * 10 + [20]),
+    "a shared root": (300, [3, 40, 0, 9, 1, 8, 8, 8, 70], [1] * 9),
+    "a shared root beside a chunk": (530, [3, 40, 0, 9, 8, 8, 70], [1] * 6 + [6]),
 }
 
 

@@ -45,8 +45,10 @@ def test_one_launch_gives_the_numbers_of_three(heads, has_norm, dtype, device) -
     assert torch.equal(fused.nan_to_num(), apart.nan_to_num())
 
 
-@pytest.mark.parametrize("has_norm", [False, True])
-@pytest.mark.parametrize("case", ["one program", "several programs", "chunks", "a window"])
+@pytest.mark.parametrize(
+    ("case", "has_norm"),
+    [("one program", True), ("several programs", False), ("chunks", True), ("a window", False)],
+)
 def test_attention_of_new_keys_is_that_of_written_ones(has_norm, case, dtype, device) -> None:
     """One new token each, behind 150, 0 and 70 others; or two of one sequence."""
     torch.manual_seed(3)

@@ -48,7 +48,7 @@ def _typed(kind: type, allowed: str) -> Callable[[str, Any], Any]:
 
 
 text = Codec(_same, _typed(str, _TEXT), {"type": "string"})
-whole = Codec(_same, _typed(int, "an integer"), {"type": "integer"})
+whole = Codec(_same, _typed(int, "an integer"), {"type": "integer", "minimum": 0})
 flag = Codec(_same, _typed(bool, "true or false"), {"type": "boolean"})
 
 
@@ -174,18 +174,18 @@ data = Codec(
     _read_data,
     {"type": "string", "contentEncoding": "base64"},
 )
-sampling = Codec(_write_sampling, _read_sampling, {"type": "object"})
-constraint = Codec(_write_constraint, _read_constraint, {"type": "object"})
+sampling = Codec(_write_sampling, _read_sampling, {"$ref": "#/$defs/sampling"})
+constraint = Codec(_write_constraint, _read_constraint, {"$ref": "#/$defs/constraint"})
 
 
 def _read_plain(field: str, found: Any) -> Any:
     try:
         return decoded(found)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise InvalidGraph(field, found, f"plain data ({type(error).__name__}: {error})") from error
 
 
-plain = Codec(lambda value: encoded(value, "value"), _read_plain, {})
+plain = Codec(lambda value: encoded(value, "value"), _read_plain, {"$ref": "#/$defs/plain"})
 
 
 def _write_inserted(part: str | Inserted) -> Any:
@@ -266,4 +266,4 @@ _VALUES: Mapping[str, Callable[[str, Any], Value]] = {
     "tuple": lambda field, found: Listed(_read_items(field, found), True),
     "dict": _read_mapped,
 }
-value = Codec(_write_value, _read_value, {"type": "object"})
+value = Codec(_write_value, _read_value, {"$ref": "#/$defs/value"})

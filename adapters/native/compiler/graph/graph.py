@@ -15,7 +15,7 @@ from .codecs import flag, listed, members, text, whole
 from .errors import InvalidGraph
 from .nodes import OPENERS, ForkItem, Node
 from .serial import read_block, read_node, read_parameter, write_block, write_node, write_parameter
-from .validation import check_graph
+from .validation import MAX_NODES, check_graph
 
 VERSION = 1
 MAX_BYTES = 64 << 20
@@ -119,6 +119,9 @@ class Graph:
         if found["version"] != VERSION or type(found["version"]) is not int:
             raise InvalidGraph("version", found["version"], f"{VERSION}")
         members("graph", found, _FIELDS, 6)
+        num_nodes = len(listed("nodes", found["nodes"]))
+        if num_nodes > MAX_NODES:  # before any of them is read
+            raise InvalidGraph("nodes", num_nodes, f"at most {MAX_NODES} nodes")
         outputs = found.get("outputs")
         speculate = found.get("speculate", False)
         return cls(

@@ -42,8 +42,8 @@ def lengths_of(graph: Graph) -> Lengths:
     slack: dict[int, float] = {}
     tokens, calls, waiting = 0.0, 0, 0
     for index in ends:
-        edges = _edges(ways, index)
-        total, found = _slack(ways, index, edges, _tokens)
+        edges = edges_of(ways, index)
+        total, found = _slack(ways, index, edges, num_tokens)
         tokens = max(tokens, total)
         calls = max(calls, round(_slack(ways, index, edges, _one)[0]))
         waiting = max(waiting, _waiting_calls(ways, index))
@@ -53,7 +53,8 @@ def lengths_of(graph: Graph) -> Lengths:
     return Lengths(tokens, calls, waiting, slack if is_whole else {})
 
 
-def _tokens(node: Node) -> float:
+def num_tokens(node: Node) -> float:
+    """The tokens that a node writes, at most; one for a select."""
     if isinstance(node, Gen):
         return float(node.sampling.get("max_tokens", _DEFAULT) or _DEFAULT)
     return _one(node)
@@ -63,7 +64,7 @@ def _one(node: Node) -> float:
     return float(isinstance(node, CALLS))
 
 
-def _edges(ways: Ways, end: int) -> dict[int, list[int]]:
+def edges_of(ways: Ways, end: int) -> dict[int, list[int]]:
     """For each node on the way to an end, the nodes that it comes after."""
     found: dict[int, list[int]] = {}
     last: dict[int, int] = {}
@@ -84,7 +85,7 @@ def _waiting_calls(ways: Ways, end: int) -> int:
     """Calls one after the other, where each read of a variable waits before the program goes on."""
     until: dict[int, float] = {}
     waited = 0.0
-    for position, before in _edges(ways, end).items():
+    for position, before in edges_of(ways, end).items():
         node = ways.graph.nodes[position]
         if isinstance(node, Variable):
             waited = max(waited, until[node.read.source])

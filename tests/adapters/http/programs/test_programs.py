@@ -26,7 +26,7 @@ from ....serving import serving
 from ..conftest import Letters
 from .conftest import Served, answering
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 Client = Callable[..., Any]
 ITEMS = {
     "judge": ({"essay": "The sun is hot."}, ("topic", "verdict", "grade")),
@@ -142,7 +142,7 @@ def serving_at(runtime: Runtime, port: int) -> Any:
         server = server_of(runtime, Settings(), "127.0.0.1", port, announced.put)
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
-        announced.get(timeout=30)
+        announced.get(timeout=60)
         try:
             yield
         finally:
@@ -271,4 +271,4 @@ def test_a_closed_client_ends_its_runs_in_backend_closed(
         state["answer"]
     with pytest.raises(BackendClosed):
         programs["ask"].run(question="a", backend=backend)
-    there.replies[0].result(10)  # it was cancelled there
+    there.replies[0].result(60)  # it was cancelled there

@@ -59,7 +59,7 @@ def test_the_event_loop_goes_on_while_a_large_answer_is_made() -> None:
         passed = threading.Event()
 
         def make() -> list[int]:
-            return [int(passed.wait(10))]
+            return [int(passed.wait(60))]
 
         making = asyncio.ensure_future(answer(Workers(), [scored(1_000)], make))
         await asyncio.sleep(0)

@@ -32,7 +32,7 @@ def fresh(runtime: Runtime) -> Iterator[str]:
 
 def until(is_so: Callable[[], bool]) -> None:
     """Wait for something that must come soon."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < end
         time.sleep(0.005)

@@ -34,7 +34,7 @@ def ask(url: str, key: str | None, path: str = "/v1/completions") -> int:
 
 
 def wait_for(condition: Callable[[], Any]) -> Any:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not (found := condition()):
         assert time.monotonic() < end
         time.sleep(0.01)

@@ -410,7 +410,7 @@ def test_a_client_that_leaves_ends_its_call(client, backend) -> None:
         next(response.iter_lines())
     with pytest.raises(httpx.ReadTimeout):
         client.post("/generate", json={**body, "stream": False}, timeout=0.05)
-    ends_at = time.monotonic() + 10
+    ends_at = time.monotonic() + 60
     while locked(backend) and time.monotonic() < ends_at:
         time.sleep(0.01)
     assert not locked(backend)
@@ -424,10 +424,10 @@ def test_a_request_is_aborted_by_its_id(client, backend, is_streamed) -> None:
     ask = events if is_streamed else generate
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(ask, client, **body)
-        ends_at = time.monotonic() + 10
+        ends_at = time.monotonic() + 60
         while not future.done() and time.monotonic() < ends_at:
             client.post("/abort_request", json={"rid": body["rid"]}).raise_for_status()
-        answer = future.result(10)
+        answer = future.result(60)
     meta = (answer[-1] if is_streamed else answer)["meta_info"]
     assert meta["finish_reason"]["type"] == "abort"
     assert meta["id"] == body["rid"]

@@ -20,6 +20,26 @@ def test_hints_come_through(hint: ForkHint) -> None:
     assert hint_of(hint_body(hint)) == hint
 
 
+@given(
+    st.builds(
+        ForkHint,
+        st.just("") | NAMES,
+        program=NAMES,
+        calls_left=WHOLE,
+        tokens_left=WHOLE,
+        next_use=WHOLE,
+        pause=st.none() | st.floats(0, 1e6),
+    )
+)
+def test_what_a_program_does_next_comes_through(hint: ForkHint) -> None:
+    assert hint_of(hint_body(hint)) == hint
+
+
+def test_a_program_that_shares_nothing_needs_no_root() -> None:
+    body = {"version": 2, "program": "p", "calls_left": 3, "next_use": 1}
+    assert hint_of(body) == ForkHint("", program="p", calls_left=3, next_use=1)
+
+
 @given(st.builds(ForkHint, st.text(st.characters()), st.integers(), st.integers()))
 def test_no_hint_makes_a_call_fail(hint: ForkHint) -> None:
     assert hint_of(hint_body(hint)) is not None
@@ -56,6 +76,13 @@ def test_the_known_fields_of_a_later_version_are_read() -> None:
         ({"root": "r", "branches": -1}, "forkroot.branches"),
         ({"root": "r", "branches": True}, "forkroot.branches"),
         ({"root": "r", "prefix_end": "2"}, "forkroot.prefix_end"),
+        ({"program": ""}, "forkroot.program"),
+        ({"program": 3, "root": "r"}, "forkroot.program"),
+        ({"program": "p", "calls_left": -1}, "forkroot.calls_left"),
+        ({"program": "p", "tokens_left": "9"}, "forkroot.tokens_left"),
+        ({"program": "p", "next_use": 0.5}, "forkroot.next_use"),
+        ({"program": "p", "pause": -1.0}, "forkroot.pause"),
+        ({"program": "p", "pause": float("inf")}, "forkroot.pause"),
         ({"root": "r", "version": 0}, "forkroot.version"),
         ({"root": "r", "version": 1.0}, "forkroot.version"),
         (["r"], "forkroot"),

@@ -12,15 +12,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from forkroot import Graph, InvalidGraph, load
+from forkroot.adapters.native.compiler.graph.schema import PATH, graph_schema, written
 from forkroot.adapters.testing import ScriptedBackend
 from forkroot.core.api.protocol import InvalidCall
 from forkroot.examples.essay_judge import essay_judge
 
 from .programs import CASES, answer, branching, forks, seen
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 OTHER = """
 import json, sys
 from pathlib import Path
@@ -123,10 +125,13 @@ def test_what_is_no_graph_is_refused_by_its_field(change: Any, tmp_path: Path) -
     assert caught.value.field
 
 
-def test_a_million_nodes_are_refused_before_they_are_read() -> None:
-    text = f'{{"forkroot":"graph","nodes":[{",".join([json.dumps(SMALL)] * 10**6)}]}}'
-    with pytest.raises(InvalidGraph, match="at most"):
-        Graph.from_json(text)
+@pytest.mark.parametrize("node", [json.dumps(SMALL), "0", "{}", '""'])
+def test_a_million_nodes_are_refused_before_they_are_read(node: str) -> None:
+    text = '{"forkroot":"graph","version":1,"name":"x","parameters":[],"blocks":[],"nodes":[{}]}'
+    for num in (150_000, 10**6):
+        with pytest.raises(InvalidGraph, match="at most") as caught:
+            Graph.from_json(text.replace("[{}]", f"[{','.join([node] * num)}]"))
+        assert caught.value.field in ("graph", "nodes")
 
 
 @pytest.mark.parametrize(
@@ -189,6 +194,34 @@ VALID = [branching.compile().graph.to_json(), essay_judge.compile().graph.to_jso
 LEAVES = st.one_of(st.none(), st.booleans(), st.integers(-3, 200), st.text(max_size=3))
 
 
+SCHEMA = Draft202012Validator(json.loads(PATH.read_text()))
+
+
+def test_the_schema_in_the_package_is_that_of_the_code() -> None:
+    assert PATH.read_text() == written()
+    Draft202012Validator.check_schema(graph_schema())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_saved_programs_are_of_the_schema(case: Any, tmp_path: Path) -> None:
+    case.program.compile(**case.fixed).save(tmp_path / "program.json")
+    SCHEMA.validate(json.loads((tmp_path / "program.json").read_text()))
+
+
+def test_the_schema_refuses_what_has_another_shape() -> None:
+    refused = set()
+    whole = graph_of()
+    for name, change in HOSTILE.items():
+        if name == "too many nodes":  # which the validator looks at one by one
+            continue
+        graph = json.loads(json.dumps(whole))
+        change(graph)
+        if not SCHEMA.is_valid(graph):
+            refused.add(name)
+    assert len(refused) >= 16
+    assert {"an unknown field", "an unknown node", "a value of no kind", "no blocks"} <= refused
+
+
 @given(st.data())
 def test_a_changed_graph_is_valid_or_refused(data: st.DataObject) -> None:
     graph = json.loads(data.draw(st.sampled_from(VALID)))
@@ -205,4 +238,5 @@ def test_a_changed_graph_is_valid_or_refused(data: st.DataObject) -> None:
         found = Graph.from_json(json.dumps(graph))
     except InvalidGraph:
         return
-    load_text(found.to_json())
+    SCHEMA.validate(graph)
+    SCHEMA.validate(json.loads(load_text(found.to_json()).graph.to_json()))

@@ -16,7 +16,7 @@ from forkroot.examples.essay_judge import RUBRIC, essay_judge
 
 from .programs import answer, branching, forks, seen, uneven
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 ITEMS = [{"topic": "tea", "essay": "Long."}, {"topic": "sea", "essay": "Short."}]
 
 
@@ -219,3 +219,56 @@ def test_a_picture_shows_streams_as_columns(tmp_path: Any) -> None:
     drawn = ElementTree.fromstring(path.read_text("utf-8"))
     labels = ["".join(it.itertext()) for it in drawn.iter() if it.tag.endswith("text")]
     assert {"main", "branch 3", "gen summary", "{essay}", "fork 3"} <= set(labels)
+
+
+def test_roots_know_their_uses_in_order_and_what_is_left_of_the_program() -> None:
+    @function
+    def body(s: Any, x: str) -> None:
+        s += x + gen("plan", 10)
+        branches = s.fork(3)
+        branches[0] += "a" + gen("one", 20)
+        branches[1] += "b" + gen("one", 5) + "c" + gen("two", 30)
+        s += branches[0]["one"] + branches[1]["two"]
+        inner = branches[2].fork(2)
+        inner += gen("deep", 7)
+        s += gen("end", 4)
+
+    compiled = body.compile()
+    nodes = compiled.plan.graph.nodes
+    outer, inner = compiled.plan.roots
+    names = [nodes[use.position].name for use in outer.uses]
+    assert sorted(names) == ["deep", "deep", "end", "one", "one", "two"]
+    assert [use.step for use in outer.uses] == [1, 1, 1, 1, 2, 3]
+    assert (outer.step, outer.num_uses, outer.tokens_left) == (1, 6, 5 + 30 + 4)
+    assert (nodes[outer.last.position].name, outer.last.tokens) == ("end", 45)
+    assert nodes[outer.next_after(1).position].name == "two"
+    assert outer.next_after(3) is None
+    assert (inner.num_uses, inner.tokens_left, inner.last.is_certain) == (2, 7, True)
+
+
+def test_roots_of_a_branch_on_a_select_are_used_on_some_paths() -> None:
+    @function
+    def body(s: Any) -> None:
+        branches = s.fork(2)
+        branches += gen("a", 5)
+        branches.join()
+        s += select("kind", ["x", "y"])
+        if s["kind"] == "x":
+            s += gen("more", 9)
+
+    root, *others = body.compile().plan.roots
+    nodes = body.compile().plan.graph.nodes
+    certain = {getattr(nodes[use.position], "name", ""): use.is_certain for use in root.uses}
+    assert certain == {"a": True, "kind": True, "more": False}
+    assert root.tokens_left == 5 + 1 + 9
+    assert not others
+
+
+def test_graphs_with_very_many_uses_of_roots_have_none() -> None:
+    @function
+    def body(s: Any, num: int) -> None:
+        for _ in range(num):
+            s.fork(1)[0] += gen("a", 1)
+
+    assert len(body.compile(num=20).plan.roots) == 20
+    assert body.compile(num=1500).plan.roots == ()

@@ -18,7 +18,7 @@ from forkroot.core.api.protocol import InvalidCall
 
 from .programs import answer, part
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(180)
 LIVE = ScriptedBackend("x")
 
 

@@ -19,7 +19,7 @@ from forkroot.adapters.native.run import Run
 from forkroot.adapters.testing import ScriptedBackend
 from forkroot.core.api.protocol import CallFailed, CallTooLarge, ProgramError
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(180)
 
 
 @function
@@ -150,7 +150,7 @@ def test_variables_are_there_before_the_program_has_ended() -> None:
     with ThreadPoolExecutor(1) as threads:
         released = threads.submit(release)
         mirrored(run, see)
-        released.result(10)
+        released.result(60)
     assert seen == ["yes"]
 
 

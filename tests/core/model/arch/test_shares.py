@@ -32,7 +32,7 @@ class Meeting:
     """Where threads add up and put together."""
 
     def __init__(self, size: int) -> None:
-        self.barrier = threading.Barrier(size, timeout=20)
+        self.barrier = threading.Barrier(size, timeout=60)
         self.parts: dict[int, Tensor] = {}
 
     def all(self, rank: int, part: Tensor) -> list[Tensor]:

@@ -18,7 +18,7 @@ from forkroot import Call, InvalidModel, Sampling, Text, connect
 from forkroot.adapters.connection import hub_folder, shared, trained_len
 from forkroot.adapters.guidance.tokens import tokenizer_folder
 from forkroot.core.model.hub.client import Hub as Client
-from forkroot.core.model.hub.folders import model_folder
+from forkroot.core.model.hub.folders import model_folder, texts_folder
 from forkroot.core.model.hub.names import HubName
 
 from .server import TOKEN, Hub, Repository, commit_of
@@ -67,6 +67,27 @@ def test_what_is_in_the_cache_is_not_downloaded_again(hub: Hub) -> None:
     hub.requests.clear()
     assert model_folder(NAME) == first
     assert hub.downloads() == []
+
+
+def test_the_texts_of_a_model_are_fetched_without_its_weights(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [name for name in [*NEEDED, "tokenizer_config.json"] if name != "model.safetensors"]
+    folder = texts_folder(NAME)
+    assert hub.downloads() == texts
+    hub.requests.clear()
+    assert texts_folder(NAME) == folder and hub.downloads() == []
+    go_offline(monkeypatch)
+    assert texts_folder(NAME) == folder
+    assert "lacks model.safetensors" in refusal(NAME)
+
+
+def test_texts_in_the_cache_serve_where_the_hub_is_not_reached(hub: Hub) -> None:
+    with pytest.raises(InvalidModel, match="'nobody/nothing' is not a folder here"):
+        texts_folder("nobody/nothing")
+    folder = texts_folder(NAME)
+    hub.status = 503
+    assert texts_folder(NAME) == folder
 
 
 def test_a_child_process_runs_the_same_snapshot_under_its_name(hub: Hub) -> None:

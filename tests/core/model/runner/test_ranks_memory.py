@@ -142,7 +142,7 @@ def on_two(
             given = use(RankedRunner(*runner(0), others))
         finally:
             others.orders.put("end")
-        following.result(20)
+        following.result(60)
     return given, noted, others
 
 

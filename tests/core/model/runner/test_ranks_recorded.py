@@ -58,7 +58,7 @@ class Follower:
         self._child.connection.send("end")
         (counts,) = list(self._child.connection.messages())
         self._child.connection.close()
-        self._child.process.wait(10)
+        self._child.process.wait(60)
         return counts
 
 

@@ -224,7 +224,7 @@ def on_two(
             given = use(RankedRunner(runners[0], ranks[0], others))
         finally:
             send("end")
-        following.result(20)
+        following.result(60)
     return given, sent, others.short
 
 

@@ -1,0 +1,140 @@
+"""Exact hints for the programs of a workload, from a run without any.
+
+The answers of a virtual runtime are the same under every schedule, and so are the calls of each
+program. A first run says what each call's program will do after it: that is what a compiled program
+knows of itself, and what these hints say.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Listed
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from forkroot.benchmarks.common.programs import Program, Step
+from forkroot.core.api.protocol import Call, ForkHint, Tokens
+
+Key: TypeAlias = tuple[int, object, int | None, tuple[str, ...]]
+
+
+@dataclass(slots=True)
+class Seen:
+    """A call of a program, and when it began and ended, as numbers of its events."""
+
+    call: Call
+    begun: int
+    ended: int = 0
+    text: tuple[int, ...] = ()
+
+
+class ProgramLog:
+    """What each program of a run called. Wraps programs; give it what `Workload.programs` gives."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, list[Seen]] = defaultdict(list)
+        self._num_events = 0
+
+    def watch(self, programs: Iterator[Program]) -> Iterator[Program]:
+        """The same programs, watched."""
+        return (self._watched(index, program) for index, program in enumerate(programs))
+
+    def _watched(self, index: int, program: Program) -> Program:
+        answers = None
+        while True:
+            try:
+                steps = next(program) if answers is None else program.send(answers)
+            except StopIteration as end:
+                return end.value
+            answers = yield [self._step(index, step) for step in steps]
+
+    def _step(self, index: int, step: Step) -> Step:
+        return self._call(index, step) if isinstance(step, Call) else self._watched(index, step)
+
+    def _call(self, index: int, call: Call) -> Program:
+        self._num_events += 1
+        seen = Seen(call, self._num_events)
+        self.seen[index].append(seen)
+        (answer,) = yield [call]
+        self._num_events += 1
+        seen.ended = self._num_events
+        outputs = answer.outputs
+        seen.text = ids_of(call) + (tuple(outputs[0].ids) if outputs else ())
+        return answer
+
+
+class Hinted:
+    """Programs whose calls carry exact hints, from a log of the same programs."""
+
+    def __init__(self, log: ProgramLog) -> None:
+        self._hints: dict[Key, deque[ForkHint]] = defaultdict(deque)
+        for index, calls in log.seen.items():
+            for seen in calls:
+                self._hints[_key(index, seen.call)].append(_hint(index, seen, calls))
+
+    def wrap(self, programs: Iterator[Program]) -> Iterator[Program]:
+        """The same programs, with hints."""
+        return (self._wrapped(index, program) for index, program in enumerate(programs))
+
+    def _wrapped(self, index: int, program: Program) -> Program:
+        answers = None
+        while True:
+            try:
+                steps = next(program) if answers is None else program.send(answers)
+            except StopIteration as end:
+                return end.value
+            answers = yield [self._step(index, step) for step in steps]
+
+    def _step(self, index: int, step: Step) -> Step:
+        if not isinstance(step, Call):
+            return self._wrapped(index, step)
+        found = self._hints[_key(index, step)]
+        hint = found[0] if len(found) == 1 else found.popleft()
+        if step.hint is not None:
+            own = step.hint
+            hint = replace(hint, root=own.root, branches=own.branches, prefix_end=own.prefix_end)
+        return replace(step, hint=hint)
+
+
+def _hint(index: int, seen: Seen, calls: Listed[Seen]) -> ForkHint:
+    later = sorted((it for it in calls if it.begun > seen.ended), key=lambda it: it.begun)
+    num_calls, num_tokens = _longest_path(later)
+    own = seen.text[: len(ids_of(seen.call)) + 1]
+    users = [it for it in later if ids_of(it.call)[: len(own)] == own]
+    next_use = _steps_between(seen, users[0], calls) if users else 0
+    name = f"program {index}"
+    return ForkHint("", None, None, 2, name, num_calls, num_tokens, next_use)
+
+
+def _longest_path(later: Listed[Seen]) -> tuple[int, int]:
+    """Calls and generated tokens on the longest path through these calls."""
+    paths: list[tuple[Seen, int, int]] = []
+    for it in reversed(later):
+        rests = [(tokens, calls) for other, calls, tokens in paths if other.begun > it.ended]
+        tokens, calls = max(rests, default=(0, 0))
+        paths.append((it, calls + 1, tokens + (it.call.sampling.max_tokens or 0)))
+    return max(((calls, tokens) for _, calls, tokens in paths), default=(0, 0))
+
+
+def _steps_between(seen: Seen, user: Seen, calls: Listed[Seen]) -> int:
+    """Steps of a program from a call to the one that uses its text: calls one after another."""
+    steps, at = 1, seen.ended
+    between = [it for it in calls if seen.ended < it.begun and it.ended < user.begun]
+    for it in sorted(between, key=lambda it: it.ended):
+        if it.begun > at:
+            steps, at = steps + 1, it.ended
+    return steps
+
+
+def ids_of(call: Call) -> tuple[int, ...]:
+    """The tokens of its prompt."""
+    assert not hasattr(call.prompt, "messages")
+    return sum((it.ids for it in call.prompt if isinstance(it, Tokens)), ())
+
+
+def _key(index: int, call: Call) -> Key:
+    return index, ids_of(call), call.sampling.max_tokens, call.options
+
+
+Wrapper: TypeAlias = Callable[[Iterator[Program]], Iterator[Program]]

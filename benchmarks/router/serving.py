@@ -1,0 +1,198 @@
+"""What a router costs and gains on real engines: beside one engine, and before one server.
+
+"engines": workload shapes on two replicas of one thread each, with affinity and round robin, beside
+one engine with two threads, all in child processes. In each round every way runs the same programs
+from empty caches; ways begin by turns.
+
+"http": `forkroot route` before one `forkroot serve`, beside that server itself: chats one by one
+(what a request takes longer), and 64 short chats at a time (chats per second), by turns.
+
+Figures are medians over the rounds, ratios those within each round. Prints one JSON row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+from urllib.parse import urlsplit
+
+import forkroot
+from forkroot.adapters.router.policies import Replicas, policy_of
+from forkroot.benchmarks.common.checkpoints import words
+from forkroot.benchmarks.common.programs import Driver
+from forkroot.benchmarks.common.report import parser, report
+from forkroot.benchmarks.common.shapes import SHAPES
+from forkroot.benchmarks.server.server_client import CHAT, Line, request
+from forkroot.benchmarks.server.server_overhead import AT_ONCE, Timed, body_of, one_round
+from forkroot.core.model.hub.folders import model_folder
+from forkroot.core.text.tokenizer import Tokenizer
+
+SHARING = ("5-shot", "react", "tree", "skeleton", "chat", "judge", "rag")
+SLOTS = 60_000
+TURNS = 20  # chats of one client, one by one, in a round
+
+
+@contextmanager
+def command(*arguments: str) -> Iterator[tuple[str, int]]:
+    """A server of the command line, in another process; its address."""
+    line = [sys.executable, "-m", "forkroot", *arguments, "--port", "0"]
+    with subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            parts = urlsplit(process.stdout.readline().strip())
+            yield parts.hostname or "", parts.port or 0
+        finally:
+            process.terminate()
+
+
+class Server:
+    """A way to send chats: to a server, over open connections."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._address = address
+        self._lines: list[Line] = []
+
+    async def ask(self, client: int, text: str) -> Timed:
+        """One streamed chat."""
+        answer = await self._lines[client].ask(request(CHAT, body_of(text)))
+        if answer.finish != "length" or answer.first is None:
+            raise RuntimeError(f"a chat failed: {answer.status} {answer.body[-500:]!r}")
+        return Timed(answer.text, answer.first - answer.sent)
+
+    async def prepare(self) -> None:
+        """New connections: idle ones are closed after a while."""
+        for line in self._lines:
+            line.close()
+        self._lines = [await Line.to(self._address) for _ in range(AT_ONCE)]
+
+    def cpu(self) -> dict[str, float]:
+        """Of the client."""
+        return {"client": time.process_time()}
+
+
+async def over_http(rounds: int) -> dict[str, Any]:
+    """Chats through the router, and past it."""
+    found: dict[str, list[float]] = {}
+    with ExitStack() as at_end:
+        direct = at_end.enter_context(command("serve", "tiny", "--set", f"num_slots={SLOTS}"))
+        url = f"http://{direct[0]}:{direct[1]}"
+        routed = at_end.enter_context(command("route", "--replica", url))
+        ways = {"direct": Server(direct), "routed": Server(routed)}
+        for way in ways.values():
+            await one_round(way, "warm", 2)
+        for number in range(rounds):
+            turn = sorted(ways, reverse=number % 2 == 1)
+            for name in turn:
+                one = await one_round(ways[name], f"one {number}", TURNS, clients=1)
+                found.setdefault(f"{name} first", []).append(one.first)
+                found.setdefault(f"{name} whole", []).append(one.seconds / one.num)
+            for name in turn:
+                many = await one_round(ways[name], f"many {number}", 2)
+                found.setdefault(f"{name} speed", []).append(many.speed)
+    return {
+        "direct_first_ms": _ms(found["direct first"]),
+        "added_first_ms": _ms(_differences(found, "first")),
+        "added_whole_ms": _ms(_differences(found, "whole")),
+        "chats_per_s": round(median(found["direct speed"]), 1),
+        "throughput_ratio": _ratio(found["routed speed"], found["direct speed"]),
+    }
+
+
+def _differences(found: dict[str, list[float]], what: str) -> list[float]:
+    pairs = zip(found[f"routed {what}"], found[f"direct {what}"], strict=True)
+    return [routed - direct for routed, direct in pairs]
+
+
+def _ms(seconds: Sequence[float]) -> float:
+    return round(median(seconds) * 1000, 2)
+
+
+def _ratio(upper: Sequence[float], lower: Sequence[float]) -> float:
+    return round(median(one / other for one, other in zip(upper, lower, strict=True)), 3)
+
+
+class Engines:
+    """One engine with two threads, and two replicas of one thread each."""
+
+    def __init__(self, model: str, at_end: ExitStack) -> None:
+        self.one: Any = at_end.enter_context(
+            forkroot.connect(model, process=True, num_slots=SLOTS)  # type: ignore[arg-type]
+        )
+        self.two: Any = at_end.enter_context(
+            forkroot.connect(model, replicas=2, num_slots=SLOTS // 2)  # type: ignore[arg-type]
+        )
+
+    def of(self, way: str) -> Any:
+        """The backend of a way, with empty caches."""
+        if way == "one engine":
+            self.one.clear_cache()
+            return self.one
+        fleet = self.two.fleet
+        self.two.clear_cache()
+        fleet.policy = policy_of(way, Replicas(fleet.loads, fleet.tree, fleet.rendezvous))
+        return self.two
+
+
+WAYS = ("one engine", "affinity", "round-robin")
+
+
+def on_engines(model: str, rounds: int, scale: float, seed: int, names: Sequence[str]) -> Any:
+    """Programs per second of each shape."""
+    tokenizer = Tokenizer.from_folder(Path(model_folder(model)))
+    vocabulary = words(tokenizer)
+    speeds: dict[str, dict[str, list[float]]] = {}
+    with ExitStack() as at_end:
+        engines = Engines(model, at_end)
+        for number in range(-1, rounds):
+            for name in names:
+                workload = SHAPES[name].workload(vocabulary, seed + number, scale)
+                for way in (*WAYS[number % 3 :], *WAYS[: number % 3]):
+                    backend = engines.of(way)
+                    start = time.perf_counter()
+                    Driver(backend.submit).run(workload.programs(True), workload.width)
+                    speed = len(workload.bodies) / (time.perf_counter() - start)
+                    if number >= 0:  # the one before warms up
+                        speeds.setdefault(name, {}).setdefault(way, []).append(speed)
+    return {name: _compared(found) for name, found in speeds.items()}
+
+
+def _compared(found: dict[str, list[float]]) -> dict[str, float]:
+    return {
+        "one_engine": round(median(found["one engine"]), 2),
+        "over_one_engine": _ratio(found["affinity"], found["one engine"]),
+        "over_round_robin": _ratio(found["affinity"], found["round-robin"]),
+    }
+
+
+def main() -> None:
+    """Measure and print the row."""
+    options = parser(__doc__)
+    options.add_argument("--model", default="tiny", help="of the engines")
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--scale", type=float, default=1.0, help="of the number of programs")
+    options.add_argument("--shapes", nargs="+", default=list(SHARING), choices=list(SHAPES))
+    options.add_argument("--only", choices=("engines", "http"))
+    args = options.parse_args()
+    figures: dict[str, Any] = {}
+    loads = [round(os.getloadavg()[0], 1)]
+    if args.only != "http":
+        figures["engines"] = on_engines(args.model, args.rounds, args.scale, args.seed, args.shapes)
+    if args.only != "engines":
+        figures["http"] = asyncio.run(over_http(args.rounds))
+    loads.append(round(os.getloadavg()[0], 1))
+    fixed = {"model": Path(args.model).name, "rounds": args.rounds, "scale": args.scale}
+    report("router_serving", figures, args.out, seed=args.seed, **fixed, load_average=loads)
+
+
+if __name__ == "__main__":
+    main()
