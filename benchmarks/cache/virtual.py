@@ -107,11 +107,6 @@ class VirtualRuntime:
         self._engine.admit(job)
         return mailbox
 
-    @property
-    def has_work(self) -> bool:
-        """Whether a call has not ended."""
-        return self._engine.has_work
-
     def tick(self) -> None:
         """One step."""
         assert self._engine.has_work, "nothing is open, yet somebody waits"
