@@ -105,7 +105,7 @@ def _data(shape: str, num: int, engines: Engines) -> list[Row]:
 
     settings = engines.settings
     options = SimpleNamespace(
-        seed=settings.seed, zipf=1.0, slots=1 << 17, faults=False,
+        seed=settings.seed, zipf=1.0, programs=1.0, slots=1 << 17, faults=False,
         scale=settings.pick(0.25, 0.5, 1.0),
     )  # fmt: skip
     with redirect_stdout(StringIO()):
