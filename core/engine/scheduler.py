@@ -16,10 +16,9 @@ from .batch import Part
 from .endings import Endings
 from .forks import Roots
 from .pictures.features import Features
-from .preemption import NOTHING, Holders, is_prefilling, unallocated
+from .preemption import NOTHING, Holders, NewTokenRatio, is_prefilling, unallocated
 from .prefilling import Prefilling
 from .queue import TRIED_PER_STEP, WaitingQueue
-from .reservation import NewTokenRatio
 from .sequence import Sequence
 from .step_shares import StepShares
 
