@@ -16,9 +16,10 @@ import pytest
 from rich.console import Console
 
 from forkroot.adapters.testing import ScriptedBackend
+from forkroot.benchmarks.cache.virtual import VirtualRuntime
 from forkroot.benchmarks.paper.__main__ import main
 from forkroot.benchmarks.paper.caches import clipped, whole_prompts
-from forkroot.benchmarks.paper.engines import Engine
+from forkroot.benchmarks.paper.engines import Engine, Engines
 from forkroot.benchmarks.paper.figure import Chart, Figure, Settings, Step
 from forkroot.benchmarks.paper.figures.registry import FIGURES
 from forkroot.benchmarks.paper.listings import counting
@@ -32,8 +33,9 @@ from forkroot.benchmarks.paper.report.svg import Entry, draw
 from forkroot.benchmarks.paper.rows import Row, RowFile, missing
 from forkroot.benchmarks.paper.run import run
 from forkroot.benchmarks.paper.serial import Serial
+from forkroot.core.api.config import EngineConfig
 from forkroot.core.api.errors import InvalidCall
-from forkroot.core.api.protocol import Call, Text
+from forkroot.core.api.protocol import Call, Sampling, Text, Tokens
 from forkroot.core.radix.cache import RadixCache
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -295,6 +297,15 @@ def test_published_data_sets_are_read(tmp_path: Path) -> None:
     assert list(sources.agent_calls(tmp_path)) == [("poignancy_event", {"event": "rain"})]
 
 
+def test_a_peer_that_is_not_there_is_not_measured_and_the_reason_is_kept(tmp_path: Path) -> None:
+    peers = {"sglang": "", "transformers": ""}
+    with Engines(Settings(peers=peers, peers_folder=tmp_path)) as engines:
+        for name, reason in (("sglang", "--peers sglang=URL"), ("transformers", "No such file")):
+            for _ in range(2):
+                found = engines.peer(name)
+                assert isinstance(found, str) and reason in found
+
+
 # --- caches made worse -----------------------------------------------------------------------
 
 
@@ -319,6 +330,21 @@ def test_a_clipped_cache_finds_a_part_of_each_prefix() -> None:
     assert cached(cache, [1, 2, 3, 4, 5, 6, 7, 8, 21]) == 8
     with clipped(0.0):
         assert cached(cache, [1, 2, 3, 4, 5, 6, 7, 8, 22]) == 0
+
+
+def test_calls_of_a_clipped_cache_do_not_wait_for_a_prefix_for_ever() -> None:
+    for worse in (clipped(0.0), clipped(0.5), whole_prompts()):
+        runtime = VirtualRuntime(EngineConfig(max_running=4, chunk_tokens=64), 4096)
+        with worse:
+            for last in range(12):
+                prompt = Tokens((*range(300, 400), 500 + last))
+                runtime.submit(Call((prompt,), Sampling(max_tokens=2, temperature=0.0)))
+            for _ in range(200):
+                if not runtime.has_work:
+                    break
+                runtime.tick()
+        assert not runtime.has_work
+        runtime.finish()
 
 
 def test_a_table_of_whole_prompts_finds_no_common_beginnings() -> None:

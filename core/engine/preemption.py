@@ -1,8 +1,8 @@
-"""Which sequence has to wait again, so that another tenant runs, or because memory ran out; and how
-many slots are reserved for tokens that are not generated yet, so that this is rare.
+"""Memory that sequences are expected to take, and which of them has to wait again: so that another
+tenant runs, or because memory ran out.
 
-Of the tenant that holds most by weight, and only where it still holds more than the other one then:
-so no two retract each other in turn.
+One of the tenant that holds most by weight, and only where it still holds more than the other one
+then: so no two retract each other in turn.
 """
 
 from __future__ import annotations

@@ -8,9 +8,10 @@ behind it waiting until it does. A root has no privilege: it comes before its br
 matches as much as they do and arrived first; roots prefilled ahead of other programs' branches
 would only fill the pool.
 
-Calls whose hint says how much is left of their program rank higher, the shortest rest first: so
-branches of one program join at about the same time, and few programs are open at once. Match and
-this credit together count as `context_len` at most, so the bound stays.
+Calls whose hint says how much is left of their program rank higher: the shortest rest first
+(shortest remaining processing time). Branches of one program have the same rest, so they join at
+about the same time. Match and this credit together count as `context_len` at most, so the bound
+stays.
 
 All this is of one tenant's sequences. Tenants take turns, by what each has got (`tenants`); one
 that waits alone is served in exactly this order.
@@ -30,8 +31,9 @@ from .tenants import Tenants
 
 MATCHES_PER_STEP = 64
 TRIED_PER_STEP = 256  # sequences that do not fit, after which no more are tried
-HALF = 64  # generated tokens of a rest that halve its credit
 _MATCHES_BESIDE_OTHERS = 16  # of each tenant
+
+_HALF = 64  # generated tokens of a rest that halve the credit
 
 
 class WaitingQueue:
@@ -235,4 +237,4 @@ def credit(sequence: Sequence, longest: int) -> int:
     if hint is None or hint.program is None or hint.tokens_left is None:
         return 0
     left = max(0, hint.tokens_left) + sequence.rules.max_new
-    return longest * HALF // (HALF + left)
+    return longest * _HALF // (_HALF + left)
