@@ -14,7 +14,7 @@ from .programs import CASES, Case, seen
 
 NAMES = (
     *("arguments Some text. 12", "scored Some text.", "chat Why?", "forks tea", "nested tea"),
-    *("copied tea", "several tea", "branching a", "branching b", "looked_up a", "whole Some text."),
+    *("copied tea", "branching a", "branching b", "looked_up a", "whole Some text."),
     *("looped Which?", "sgl_chat Why?", "essay_judge tea Long.", "judge Root."),
 )
 CHOSEN = [case for case in CASES if case.name in NAMES]
@@ -38,12 +38,12 @@ def read(state: Any) -> dict[str, Any]:
 
 
 def rounded(value: Any) -> Any:
-    """Log-probabilities differ in their last digits by what is cached."""
+    """Log-probabilities differ in their last digits with what is computed together."""
+    if isinstance(value, float):
+        return round(value, 3)
     if isinstance(value, dict):
-        return {name: rounded(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [rounded(item) for item in value]
-    return round(value, 3) if isinstance(value, float) else value
+        return {key: rounded(item) for key, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def test_all_chosen_programs_are_there() -> None:
@@ -54,7 +54,7 @@ def test_all_chosen_programs_are_there() -> None:
 def test_tokens_variables_and_meta_are_those_of_the_interpreter_here_and_on_a_server(
     case: Case, local: Backend, remote: Backend
 ) -> None:
-    settings = {"temperature": 0.0, "max_tokens": 5, "seed": 1}
+    settings = {"temperature": 0.0, "max_tokens": 5}
     compiled = case.program.compile(**case.fixed)
     own = case.program.run(**case.fixed, **case.arguments, **settings, backend=local)
     expected = read(own)
