@@ -24,6 +24,7 @@ from forkroot.benchmarks.paper.figure import Chart, Figure, Settings, Step
 from forkroot.benchmarks.paper.figures.registry import FIGURES
 from forkroot.benchmarks.paper.listings import counting
 from forkroot.benchmarks.paper.programs import native, sources
+from forkroot.benchmarks.paper.programs.catalog import WORKLOADS, workload
 from forkroot.benchmarks.paper.programs.workload import Workload, is_equal
 from forkroot.benchmarks.paper.report.content import losses, tables
 from forkroot.benchmarks.paper.report.markdown import markdown
@@ -282,6 +283,15 @@ def test_the_react_program_keeps_what_it_writes_aside() -> None:
     assert state.text() == (
         "S\nQuestion: q\nThought 1: t1\nAction 1: a\nObservation 1: o\nThought 2: t2\nAction 2: b"
     )
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_workload_has_items_of_every_size_that_fit_the_model(name: str) -> None:
+    for mode in ("smallest", "full"):
+        found = workload(name, Settings(mode=mode))
+        assert found.items and found.width > 0 and found.source
+        assert not found.truths or len(found.truths) == len(found.items)
+        assert (found.score is None) == (not found.truths)
 
 
 def test_published_data_sets_are_read(tmp_path: Path) -> None:
