@@ -6,7 +6,7 @@ ended, and their answers become variables and prompt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,7 +44,6 @@ from ..language.expressions import (
 from .context import Context
 from .meta import choice_meta, gen_meta, select_meta
 from .resampling import resampled
-from .slots import Slot
 from .speculation import (
     Reused,
     Speculation,
@@ -56,7 +55,7 @@ from .speculation import (
 from .stream import Step, countdown
 from .template import Follower
 from .transcript import Transcript
-from .variables import Variables
+from .waiting import Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ class Feed:
     reply: Reply | None = None
 
 
-class Interpreter:
+class Interpreter(Waiting):
     """One state: a stream, the prompt it has written so far, and its variables.
 
     hint: goes with the first call of this state.
@@ -80,10 +79,8 @@ class Interpreter:
     def __init__(
         self, context: Context, hint: ForkHint | None = None, is_born: bool = True
     ) -> None:
-        self.context = context
-        self.stream = context.open(is_born)
+        super().__init__(context, is_born)
         self.transcript = Transcript()
-        self.variables = Variables()
         self.feeds: list[Feed] = []
         self.ret_value: Any = None
         self.num_retries = 0
@@ -101,81 +98,6 @@ class Interpreter:
                 variables_of(node),
                 item=node,
             )
-
-    def submit_text(self, slots: Sequence[Slot], text: Callable[[], str]) -> None:
-        """Append `text()`, which is called once all slots have ended; the first error of one of
-        them becomes that of the stream."""
-
-        def add() -> bool:
-            found = text()
-            self.context.spend(len(found))
-            return self._run(Constant(found))
-
-        def settle() -> None:
-            error = next((slot.error for slot in slots if slot.error is not None), None)
-            try:
-                if error is None:
-                    add()
-            except Exception as failure:
-                error = failure
-            self.stream.resume() if error is None else self.stream.fail(error)
-
-        def run() -> bool:
-            if all(slot.is_done and slot.error is None for slot in slots):
-                return add()
-            arrive = countdown(len(slots), settle)
-            for slot in slots:
-                slot.when_done(arrive)
-            return False
-
-        self.submit_step(run)
-
-    def publish(self, name: str) -> Slot:
-        """The variable as it is after all that was submitted, once that has ended."""
-        slot = Slot()
-
-        def run() -> bool:
-            slot.set(self.variables.values[name])
-            return True
-
-        self.submit_step(run, skip=slot.fail)
-        return slot
-
-    def submit_gate(self, slot: Slot) -> None:
-        """Take no further step before the slot has ended, well or not."""
-
-        def run() -> bool:
-            if slot.is_done:
-                return True
-            slot.when_done(lambda _: self.stream.resume())
-            return False
-
-        self.submit_step(run)
-
-    def submit_slot(self) -> Slot:
-        """Ends when all that was submitted has ended."""
-        slot = Slot()
-
-        def run() -> bool:
-            slot.set(None)
-            return True
-
-        self.submit_step(run, skip=slot.fail)
-        return slot
-
-    def submit_step(
-        self,
-        run: Callable[[], bool],
-        names: Iterable[str] = (),
-        skip: Callable[[BaseException], object] = lambda error: None,
-        item: object = None,
-    ) -> None:
-        """Run a step that sets the variables `names`; as `Step`. Raises ProgramError at the end."""
-        self.stream.check_open()
-        with self.stream.lock:
-            for name in names:
-                self.variables.expect(name)
-        self.stream.submit(Step(run, skip, item))
 
     def _run(self, node: Expression) -> bool:
         if isinstance(node, Gen):

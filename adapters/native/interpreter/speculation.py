@@ -108,7 +108,8 @@ class Speculation:
         self._text, self._num_gens = output.text[len(lead) :], len(plan.template.gens)
         self._is_cut = output.finish_reason != "stop"
         self._sampling = plan.sampling
-        self._closings = plan.sampling.stop if output.matched is None else (output.matched,)
+        matched = output.matched
+        self._closings = (matched,) if isinstance(matched, str) else plan.sampling.stop
         self._prompt_tokens = float(usage.prompt_tokens)
         self._wasted += len(self._text) * self._tokens_per_character
         self._num_useless += 1

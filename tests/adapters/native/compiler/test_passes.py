@@ -272,3 +272,13 @@ def test_graphs_with_very_many_uses_of_roots_have_none() -> None:
 
     assert len(body.compile(num=20).plan.roots) == 20
     assert body.compile(num=1500).plan.roots == ()
+
+
+def test_a_picture_fits_narrow_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    for width in (20, 40, 80, 200):
+        monkeypatch.setenv("COLUMNS", str(width))
+        text = essay_judge.compile().draw()
+        assert max(map(len, text.splitlines())) <= width
+        assert text.count("●") == 5
+    monkeypatch.setenv("COLUMNS", "40")
+    assert "branch 2 ● gen judgment" in essay_judge.compile().draw()
