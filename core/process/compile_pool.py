@@ -48,12 +48,16 @@ from .liveness import LivenessMonitor, cpu_seconds
 SECONDS = 12.0  # of the child's processor time, for one constraint
 SECONDS_IN_ALL = 30.0  # for one constraint where other programs keep the processor
 SECONDS_SILENT = 5.0  # without processor time, after which a child is replaced
+NICENESS = 10  # a child takes a tenth of a processor that the engine or the server want as well
+SECONDS_STARVED = 2.0  # with little processor time, after which a child's priority is raised
+STARVED_SHARE = 0.05  # of a processor: half of what it has beside the engine on the same one
 TRIES = 3  # of one constraint, where its child dies or is replaced
 SECONDS_BEFORE_LOG = 2.0  # before the log says what is being compiled
 CHECK_INTERVAL = 0.25  # seconds between two checks of the child's time
 SECONDS_TO_WAIT = 0.25  # before another worker is started
 SECONDS_IDLE = 30.0  # before it is stopped
 MAX_WORKERS = 2
+_NICEST = 19
 _log = logging.getLogger("forkroot.constraints")
 
 
@@ -207,28 +211,28 @@ class CompilePool:
         for worker in ended:
             worker.end(_closed())
 
-    def _start_child(self, priority: str) -> Child:
-        child = spawn(f"{__name__.rpartition('.')[0]}.compile_worker", priority)
+    def _start_child(self, niceness: int) -> Child:
+        child = spawn(f"{__name__.rpartition('.')[0]}.compile_worker", str(niceness))
         sizes = np.array([len(data) for data in self._token_bytes], np.int32)
         child.connection.send(sizes.tobytes(), b"".join(self._token_bytes), self._end_ids)
         return child
 
 
 class CompileWorker:
-    """A child process that compiles one constraint at a time. start: starts the child, with "low"
-    or "equal" priority, the latter where one before got no processor time.
+    """A child process that compiles one constraint at a time. start: starts the child, with a
+    niceness beside this process: none where one before got too little processor time.
 
     is_taken, released_at: whether a caller has it, and when the last one had done with it, by the
       monotonic clock; kept by the pool.
     """
 
-    def __init__(self, start: Callable[[str], Child]) -> None:
+    def __init__(self, start: Callable[[int], Child]) -> None:
         self.is_taken, self.released_at = False, 0.0
         self._start = start
         self._lock = threading.Lock()
         self._end: ForkrootError | None = None  # after which it is closed
         self._child: Child | None = None
-        self._is_starved, self._seconds = False, 0.0  # of the request
+        self._is_starved, self._seconds = False, 0.0  # of the last request
         self._answers: Future[Any] = Future()
 
     @property
@@ -241,6 +245,8 @@ class CompileWorker:
         takes too much processor time: the child is stopped. Another child takes the place of one
         that dies, or gets no processor time; after a few, the answer is Overloaded. description: of
         the constraint, for the log."""
+        if self._is_starved and self._child is not None:
+            _set_niceness(self._child.process.pid, NICENESS)
         self._seconds, self._is_starved = 0.0, False
         for _ in range(TRIES):
             status, *answer = self._try(description, message)
@@ -257,7 +263,7 @@ class CompileWorker:
             self._answers = Future()
             child = self._child
             if child is None:
-                child = self._child = self._start("equal" if self._is_starved else "low")
+                child = self._child = self._start(0 if self._is_starved else NICENESS)
                 threading.Thread(target=self._read, args=(child,), daemon=True).start()
             child.connection.send(*message)
         try:
@@ -283,7 +289,12 @@ class CompileWorker:
                 monitor.update(passed, None, has_reported=True)
                 self._seconds += passed
                 is_late, last = self._seconds >= SECONDS_IN_ALL, now
-                if is_late or monitor.fault():
+                is_lost = monitor.fault() is not None
+                is_starved = taken < STARVED_SHARE * (now - started)
+                if is_starved and not self._is_starved and now - started >= SECONDS_STARVED:
+                    self._is_starved = True
+                    is_lost = is_lost or not _set_niceness(pid, 0)
+                if is_late or is_lost:
                     self._is_starved = True
                     self.stop(_lost("gets too little processor time"))
                     return "failed" if is_late else "lost", _lost("gets too little processor time")
@@ -318,6 +329,16 @@ class CompileWorker:
     def _set_answer(self, answer: tuple[Any, ...]) -> None:
         with contextlib.suppress(InvalidStateError):  # it is set already
             self._answers.set_result(answer)
+
+
+def _set_niceness(pid: int, niceness: int) -> bool:
+    """Set the niceness of a process beside this one; whether that is allowed."""
+    try:
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        os.setpriority(os.PRIO_PROCESS, pid, min(_NICEST, own + niceness))
+    except (OSError, AttributeError):
+        return False
+    return True
 
 
 def _description(kind: str, source: Any) -> str:

@@ -24,18 +24,16 @@ from ..fsm.tokens.regular import automaton
 from ..fsm.tokens.vocabulary import Vocabulary
 from .ipc import Connection, serve_parent
 
-_NICENESS = 10  # it takes a tenth of a processor that the engine or the server want as well
 _AUTOGROUP = Path("/proc/self/autogroup")
 
 
-def main(fd: int, priority: str) -> None:
-    """Compile for the parent at the other end of this socket until it goes. priority: "low", or
-    "equal" to that of the parent."""
-    if priority == "low":
-        with suppress(OSError):
-            os.nice(_NICENESS)
-            if _AUTOGROUP.exists():  # niceness counts within it, and it is of this process alone
-                _AUTOGROUP.write_text(str(_NICENESS))
+def main(fd: int, niceness: str) -> None:
+    """Compile for the parent at the other end of this socket until it goes. niceness: beside that
+    of the parent."""
+    with suppress(OSError):
+        os.nice(int(niceness))
+        if _AUTOGROUP.exists():  # niceness counts within it, and it is of this process alone
+            _AUTOGROUP.write_text(niceness)
     serve_parent(fd, serve)
 
 

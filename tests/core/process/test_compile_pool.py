@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -128,11 +129,11 @@ def test_a_child_that_cannot_compile_now_is_no_verdict_about_a_constraint(
     """Each child is killed or stopped at once; the second call of the same constraint compiles.
     Where one gets no processor time, the next has more priority."""
     started: list[Child] = []
-    priorities: list[str] = []
+    found: list[str] = []
 
-    def spawn(module: str, priority: str) -> Child:
-        priorities.append(priority)
-        started.append(compile_pool_spawn(module, priority))
+    def spawn(module: str, niceness: str) -> Child:
+        found.append(niceness)
+        started.append(compile_pool_spawn(module, niceness))
         started[-1].process.send_signal(how)
         return started[-1]
 
@@ -148,7 +149,7 @@ def test_a_child_that_cannot_compile_now_is_no_verdict_about_a_constraint(
             constraints.guide(constraint)
     assert [child.process.poll() for child in started] == [-signal.SIGKILL] * 3
     if how == signal.SIGSTOP:
-        assert priorities == ["low", "equal", "equal"]
+        assert found == ["10", "0", "0"]
     assert constraints.guide(constraint).cursor(b"c").is_accepting
     pool.close()
 
@@ -183,6 +184,39 @@ def test_a_slow_compilation_is_logged_once_and_its_time_is_that_of_the_processor
             pool.plan(JsonSchema({"type": "array", "items": {"type": "null"}}))
     assert time.monotonic() - started >= 0.6
     assert caplog.messages == ["compiling a JSON schema (2 objects)"]
+    pool.close()
+
+
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_a_child_that_others_starve_is_raised_or_replaced_by_one_with_more_priority(
+    is_allowed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others, own = set(descendants(os.getpid())), os.getpriority(os.PRIO_PROCESS, 0)
+    pool = CompilePool(TOKENS, [256])
+    assert pool.compiled(Regex("a"), "regex").dfa.matches("a")
+    (first,) = set(descendants(os.getpid())) - others
+    os.kill(first, signal.SIGSTOP)
+    set_priority, raised = os.setpriority, list[int]()
+
+    def limited(which: int, pid: int, niceness: int) -> None:
+        """As the kernel for root, or for others."""
+        if not is_allowed:
+            raise PermissionError
+        raised.append(pid)
+        with suppress(PermissionError):
+            set_priority(which, pid, niceness)
+        os.kill(pid, signal.SIGCONT)
+
+    monkeypatch.setattr(os, "setpriority", limited)
+    monkeypatch.setattr(compile_pool, "SECONDS_STARVED", 0.1)
+    monkeypatch.setattr(compile_pool, "CHECK_INTERVAL", 0.05)
+    monkeypatch.setattr(compile_pool, "SECONDS_SILENT", 60.0)
+    assert pool.compiled(Regex("b"), "regex").dfa.matches("b")
+    (last,) = set(descendants(os.getpid())) - others
+    assert (last == first) == is_allowed
+    assert raised == [first] * is_allowed
+    if not is_allowed:
+        assert os.getpriority(os.PRIO_PROCESS, last) == own
     pool.close()
 
 
