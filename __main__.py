@@ -101,7 +101,6 @@ def demo(options: argparse.Namespace) -> int:
 
     out, err = Console(highlight=False), Console(stderr=True)
     if options.image:
-        options.model = options.model or "tiny-vision"
         return show_pictures(lambda is_cached: load(options, cache=is_cached), out)
     essays = tour.load_essays()
     if not 1 <= options.essays <= len(essays):

@@ -64,7 +64,8 @@ def load_model(ref: str, config: Mapping[str, Any]) -> Backend | None:
     ref: as given to `connect`: no folder, no URL, not "tiny"; "org/name" is looked for on the hub
     where no plugin knows it. config: the other arguments of `connect`, and whether it is to run in
     another `process`. A plugin with an attribute `model_prefixes`, a tuple of texts, is called only
-    for names that begin with one of these. A ForkrootError is the caller's to see; any other is
+    for names that begin with one of these; its attribute `needs` names modules that it imports when
+    it is used. A ForkrootError is the caller's to see; any other is
     taken as None, and logged. `forkroot serve` needs a backend with a `tokenizer` (see
     `adapters.http.server.runtime.Texts`), as those of checkpoint folders have it.
     """

@@ -29,7 +29,10 @@ from ..core.model.hub.folders import (
 )
 
 _log = logging.getLogger(__name__)
-OTHERS = ("the URL of a server", "a name that a plugin knows")
+OTHERS = (
+    *("the URL of a server", "'openai:MODEL' or 'anthropic:MODEL' (an API)"),
+    "a name that a plugin knows",
+)
 _URLS = ("base_url", "api_base", "openai_api_base", "endpoint_url")
 _ENGINE = KeywordOwner(
     ENGINE_SETTINGS,

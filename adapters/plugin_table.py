@@ -49,5 +49,5 @@ def _brought(plugin: Plugin) -> list[str]:
 
 
 def _status(plugin: Plugin) -> str:
-    missing = sorted({name for adapter in plugin.adapters for name in adapter.missing()})
+    missing = plugin.missing()
     return f"not installed: {', '.join(missing)}" if missing else "ready"

@@ -69,7 +69,8 @@ class Plugin:
 
     version: of what was installed with it, or where else it is from. hooks: that it implements.
     model_prefixes: with which all names of its models begin; ("",) if it does not say.
-    fault: what went wrong with it last; None: nothing did.
+    needs: modules that it imports when it is used. fault: what went wrong with it last; None:
+      nothing did.
     """
 
     name: str
@@ -78,7 +79,13 @@ class Plugin:
     adapters: list[Adapter] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     model_prefixes: tuple[str, ...] = ("",)
+    needs: tuple[str, ...] = ()
     fault: str | None = None
+
+    def missing(self) -> list[str]:
+        """Which modules that it or its adapters import are not installed."""
+        own = [name for name in self.needs if find_spec(name) is None]
+        return sorted({*own, *(name for it in self.adapters for name in it.missing())})
 
     def may_load(self, ref: str) -> bool:
         """Whether it may know a model of this name."""
@@ -203,6 +210,7 @@ class Registry:
         callers = self._manager.get_hookcallers(plugin) or []
         entry.hooks = tuple(sorted(caller.name for caller in callers))
         entry.model_prefixes = tuple(getattr(plugin, "model_prefixes", ("",)))
+        entry.needs = tuple(getattr(plugin, "needs", ()))
         self._call_hook(entry, "register_adapters", register=self._adapter_of(entry))
         self._call_hook(entry, "register_backends", register=self._part_of(entry))
         for known in self._started:

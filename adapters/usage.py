@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from ..core.api.keywords import ENGINE_SETTINGS, OTHER_NAMES
 from ..core.api.protocol import InvalidCall, InvalidModel
 from ..core.common.suggestions import closest, did_you_mean
+from ..core.model.hub.embedded import EMBEDDED_VISION
 from ..core.model.hub.folders import DUMMY, EMBEDDED
 from .connection import check_name, is_url
 
@@ -55,11 +56,13 @@ def no_server(reason: str) -> Callable[[str], str]:
 
 
 def settle_model(options: argparse.Namespace) -> None:
-    """Set `options.model` to the dummy, or to the embedded model if none is given. With a dummy,
-    the only text of a chat is its message. Raises InvalidCall for a model beside a dummy."""
+    """Set `options.model` to the dummy, or to the embedded model if none is given: the one that
+    sees, if options.image. With a dummy, the only text of a chat is its message. Raises InvalidCall
+    for a model beside a dummy."""
     given = options.model
     if not options.dummy:
-        options.model = EMBEDDED if given is None else given
+        embedded = EMBEDDED_VISION if getattr(options, "image", False) else EMBEDDED
+        options.model = embedded if given is None else given
         return
     if "message" in options and options.message is None:
         options.message, given = given, None

@@ -16,13 +16,15 @@ import pytest
 from rich.console import Console
 
 from forkroot.adapters.testing import ScriptedBackend
+from forkroot.benchmarks.cache.virtual import VirtualRuntime
 from forkroot.benchmarks.paper.__main__ import main
 from forkroot.benchmarks.paper.caches import clipped, whole_prompts
-from forkroot.benchmarks.paper.engines import Engine
+from forkroot.benchmarks.paper.engines import Engine, Engines
 from forkroot.benchmarks.paper.figure import Chart, Figure, Settings, Step
 from forkroot.benchmarks.paper.figures.registry import FIGURES
 from forkroot.benchmarks.paper.listings import counting
 from forkroot.benchmarks.paper.programs import native, sources
+from forkroot.benchmarks.paper.programs.catalog import WORKLOADS, workload
 from forkroot.benchmarks.paper.programs.workload import Workload, is_equal
 from forkroot.benchmarks.paper.report.content import losses, tables
 from forkroot.benchmarks.paper.report.markdown import markdown
@@ -32,8 +34,9 @@ from forkroot.benchmarks.paper.report.svg import Entry, draw
 from forkroot.benchmarks.paper.rows import Row, RowFile, missing
 from forkroot.benchmarks.paper.run import run
 from forkroot.benchmarks.paper.serial import Serial
+from forkroot.core.api.config import EngineConfig
 from forkroot.core.api.errors import InvalidCall
-from forkroot.core.api.protocol import Call, Text
+from forkroot.core.api.protocol import Call, Sampling, Text, Tokens
 from forkroot.core.radix.cache import RadixCache
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -282,6 +285,15 @@ def test_the_react_program_keeps_what_it_writes_aside() -> None:
     )
 
 
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_workload_has_items_of_every_size_that_fit_the_model(name: str) -> None:
+    for mode in ("smallest", "full"):
+        found = workload(name, Settings(mode=mode))
+        assert found.items and found.width > 0 and found.source
+        assert not found.truths or len(found.truths) == len(found.items)
+        assert (found.score is None) == (not found.truths)
+
+
 def test_published_data_sets_are_read(tmp_path: Path) -> None:
     for kind in ("dev", "test"):
         (tmp_path / kind).mkdir()
@@ -293,6 +305,15 @@ def test_published_data_sets_are_read(tmp_path: Path) -> None:
     assert found == {"law": ([("What, is it?", list("abcd"), "B")],) * 2}
     assert sources.gsm8k(tmp_path)[1] == [("1+1?", "It is 2. The answer is 2")]
     assert list(sources.agent_calls(tmp_path)) == [("poignancy_event", {"event": "rain"})]
+
+
+def test_a_peer_that_is_not_there_is_not_measured_and_the_reason_is_kept(tmp_path: Path) -> None:
+    peers = {"sglang": "", "transformers": ""}
+    with Engines(Settings(peers=peers, peers_folder=tmp_path)) as engines:
+        for name, reason in (("sglang", "--peers sglang=URL"), ("transformers", "No such file")):
+            for _ in range(2):
+                found = engines.peer(name)
+                assert isinstance(found, str) and reason in found
 
 
 # --- caches made worse -----------------------------------------------------------------------
@@ -319,6 +340,21 @@ def test_a_clipped_cache_finds_a_part_of_each_prefix() -> None:
     assert cached(cache, [1, 2, 3, 4, 5, 6, 7, 8, 21]) == 8
     with clipped(0.0):
         assert cached(cache, [1, 2, 3, 4, 5, 6, 7, 8, 22]) == 0
+
+
+def test_calls_of_a_clipped_cache_do_not_wait_for_a_prefix_for_ever() -> None:
+    for worse in (clipped(0.0), clipped(0.5), whole_prompts()):
+        runtime = VirtualRuntime(EngineConfig(max_running=4, chunk_tokens=64), 4096)
+        with worse:
+            for last in range(12):
+                prompt = Tokens((*range(300, 400), 500 + last))
+                runtime.submit(Call((prompt,), Sampling(max_tokens=2, temperature=0.0)))
+            for _ in range(200):
+                if not runtime.has_work:
+                    break
+                runtime.tick()
+        assert not runtime.has_work
+        runtime.finish()
 
 
 def test_a_table_of_whole_prompts_finds_no_common_beginnings() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from rich.console import Console
 
 from forkroot.__main__ import main
 from forkroot.adapters.testing import ScriptedBackend
+from forkroot.adapters.usage import settle_model
 from forkroot.core.api.config import EngineConfig
 from forkroot.core.api.protocol import (
     BackendInfo,
@@ -179,3 +181,12 @@ def test_no_pictures_and_no_sight_are_typed_errors(tmp_path: Path) -> None:
 def test_the_command_refuses_a_model_of_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "tiny", "--image"]) == 2
     assert "a model that takes images" in capsys.readouterr().err
+
+
+def test_without_a_model_the_command_takes_the_one_that_sees() -> None:
+    options = Namespace(model=None, dummy=None, image=True)
+    settle_model(options)
+    assert options.model == "tiny-vision"
+    options = Namespace(model=None, dummy=None, image=False)
+    settle_model(options)
+    assert options.model == "tiny"

@@ -34,6 +34,7 @@ from ...core.common.exits import close_at_exit
 from ..programs import FEATURE, ProgramReceiver, ProgramRequest
 from .client_exchange import Exchange, no_server, refused, shown, unreachable
 from .client_programs import ProgramExchange, SentPrograms
+from .lines import Lines, can_take
 from .wire.callwire import EVICTIONS_PATH, INFO_PATH, PREFIXES_PATH, SILENCE, plain, value_of
 
 _CALLS_AT_ONCE = 8  # of one pool of connections
@@ -71,6 +72,8 @@ class RemoteBackend(Closing):
         self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         self._timeout = httpx.Timeout(silence, connect=connect_timeout, pool=None)
         self._pools = Pools(self._url, self._headers, self._timeout)
+        of_lines = self._url, self._headers, connect_timeout, silence
+        self._lines = Lines(*of_lines) if can_take(self._url) else None
         self._exchanges: dict[Reply, Exchange] = {}
         self._programs = SentPrograms()
         self._runs = set[ProgramExchange]()
@@ -249,7 +252,7 @@ class RemoteBackend(Closing):
 
     def _start(self, mailbox: Mailbox, body: bytes) -> None:
         pool = self._pools.taken()
-        exchange = self._exchanges[mailbox] = Exchange(pool.http, mailbox, body)
+        exchange = self._exchanges[mailbox] = Exchange(pool.http, mailbox, body, self._lines)
 
         def end(_: object) -> None:
             pool.num_open -= 1
@@ -268,6 +271,8 @@ class RemoteBackend(Closing):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._pools.close()
+            if self._lines is not None:
+                self._lines.close()
         finally:
             self._loop.stop()
 

@@ -28,17 +28,23 @@ from ...core.api.protocol import (
     Text,
 )
 from ...core.api.reply import Mailbox
+from .lines import Lines
 from .wire.callwire import PATH, RESTARTS, error_of, value_of
 
 STALE = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
 
 
 class Exchange:
-    """A call and its answer. http: the client of the server; body: the call, encoded."""
+    """A call and its answer. http: the client of the server; body: the call, encoded. lines: in its
+    place, where they can be used."""
 
-    def __init__(self, http: httpx.AsyncClient, mailbox: Mailbox, body: bytes) -> None:
+    def __init__(
+        self, http: httpx.AsyncClient, mailbox: Mailbox, body: bytes, lines: Lines | None = None
+    ) -> None:
         self.mailbox = mailbox
         self._http = http
+        self._lines = lines
+        self._rest = b""  # of a line that has not come to its end
         self._body = body
         self._name: str | None = None
         self._has_started = False
@@ -90,6 +96,25 @@ class Exchange:
             await self._send_once()
 
     async def _send_once(self) -> None:
+        if self._lines is None:
+            await self._send_by_httpx()
+            return
+        response = await self._lines.post(PATH, self._body, self._take_piece, self._note_start)
+        if response is not None:
+            raise refused(self._http.base_url, response, response.content)
+
+    def _note_start(self) -> None:
+        self._has_started = True
+
+    def _take_piece(self, piece: bytes) -> None:
+        """Take a piece of the answer: its whole lines now, the rest with the next piece."""
+        self._has_started = True
+        *whole, self._rest = (self._rest + piece).split(b"\n")
+        for line in whole:
+            if line.startswith(b"data:"):
+                self._take(json.loads(line[5:]))
+
+    async def _send_by_httpx(self) -> None:
         headers = {"Content-Type": "application/json"}
         async with self._http.stream("POST", PATH, content=self._body, headers=headers) as response:
             self._has_started = True

@@ -18,9 +18,9 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ..common.seldom import Seldom
 from .server.errors import Fault, error_body
 from .server.runtime import Limits
-from .server.seldom import Seldom
 
 MAX_HEAD = 1 << 16  # bytes
 _BACKLOG = 1024

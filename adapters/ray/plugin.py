@@ -21,9 +21,11 @@ _OWN = (
 
 
 class Plugin:
-    """As `adapters.hookspecs` has it. model_prefixes: of all the addresses that it knows."""
+    """As `adapters.hookspecs` has it. model_prefixes: of all the addresses that it knows. needs:
+    modules that `load_model` imports."""
 
     model_prefixes = PREFIXES
+    needs = ("ray",)
 
     @hookimpl
     def load_model(self, ref: str, config: Mapping[str, Any]) -> Backend | None:

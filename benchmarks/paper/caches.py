@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ def clipped(share: float) -> Iterator[None]:
     def match(action: Any) -> Any:
         def found(cache: RadixCache, namespace: str, tokens: Any, limit: int) -> Match:
             whole = action(cache, namespace, tokens, limit)
-            return replace(whole, length=int(whole.length * share))
+            return _cut(whole, int(whole.length * share))
 
         return found
 
@@ -35,6 +34,11 @@ def clipped(share: float) -> Iterator[None]:
 
     with replaced(RadixCache, ("match",), match), replaced(RadixCache, ("acquire",), acquire):
         yield
+
+
+def _cut(match: Match, length: int) -> Match:
+    """A shorter match, which ends inside an edge."""
+    return match if length == match.length else Match(length, -1)
 
 
 class Table:
@@ -74,7 +78,7 @@ def whole_prompts() -> Iterator[None]:
     def match(action: Any) -> Any:
         def found(cache: RadixCache, namespace: str, tokens: Any, limit: int) -> Match:
             whole = action(cache, namespace, tokens, limit)
-            return replace(whole, length=table.longest(namespace, tokens, whole.length))
+            return _cut(whole, table.longest(namespace, tokens, whole.length))
 
         return found
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from subprocess import SubprocessError
 from types import MappingProxyType
 from typing import Any
 
@@ -136,7 +137,7 @@ class Engines:
         if name not in self._engines:
             try:
                 self._engines[name] = self._start(name)
-            except (OSError, RuntimeError, KeyError, StopIteration) as error:
+            except (OSError, RuntimeError, SubprocessError, StopIteration) as error:
                 last = str(error).strip().splitlines()[-1:] or [type(error).__name__]
                 self._refused[name] = f"not started: {last[0][:200]}"
                 return self._refused[name]
@@ -148,6 +149,7 @@ class Engines:
 
     def _start(self, name: str) -> Engine:
         from forkroot.benchmarks.common.remote import DIALECTS, Remote
+        from forkroot.benchmarks.peers.peer_servers import PEERS
         from forkroot.benchmarks.peers.peers import theirs
 
         kind, _, dtype = name.partition(" ")
@@ -157,6 +159,8 @@ class Engines:
             backend = Remote(url, str(model), self.tokenizer(), dialect)
             self._stack.callback(backend.close)
             return Engine(name, backend, dialect.features)
+        if kind not in PEERS:
+            raise RuntimeError(f"nothing here starts it; run it and pass --peers {kind}=URL")
         folder = self.settings.peers_folder
         started = theirs(kind, model, folder, AT_ONCE, dtype or "float32")
         running = self._stack.enter_context(started)

@@ -37,9 +37,9 @@ class Request:
     conversation: int
 
 
-VICUNA = Traffic("Vicuna-33B", 0.741, system=40, turn=60, answer=90, turns=4.2)
+VICUNA = Traffic("Vicuna-33B", 0.741, system=40, turn=60, answer=90, turns=2.0)
 LLAVA = Traffic(
-    "LLaVA-Next-34B", 0.524, system=30, turn=30, answer=50, turns=1.7, picture=288, reused=0.34
+    "LLaVA-Next-34B", 0.524, system=30, turn=30, answer=50, turns=1.6, picture=288, reused=0.2
 )
 
 

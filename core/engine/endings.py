@@ -38,19 +38,24 @@ class _Kind:
 
 
 class Endings:
-    """Releases the leases of ended sequences. hints: whether hints are followed."""
+    """Releases the leases of sequences.
 
-    def __init__(self, cache: RadixCache, hints: bool = True) -> None:
+    hints: whether hints are followed. is_on: False leaves all in the order of the last use.
+    """
+
+    def __init__(self, cache: RadixCache, hints: bool = True, is_on: bool = True) -> None:
+        self._is_on = is_on
         self._cache = cache
         self._hints = hints
         self._kinds: OrderedDict[tuple[str, int], _Kind] = OrderedDict()
 
     def release(self, sequence: Sequence, lease: Lease) -> None:
-        """Release the lease of a sequence that has ended."""
+        """Release the lease of a sequence that has ended, or is retracted."""
         start = sequence.cached_len or 0
-        if lease.length > 2 * start or sequence.job.is_prefill_only:
+        has_ended = sequence.ending is not None and not sequence.is_aborted
+        if not self._is_on or not has_ended or sequence.job.is_prefill_only:
             self._cache.release(lease)
-        elif self._is_last_use(sequence, lease, start):
+        elif lease.length <= 2 * start and self._is_last_use(sequence, lease, start):
             self._cache.release_last(lease)
         else:
             self._cache.release(lease)

@@ -9,7 +9,9 @@ matches as much as they do and arrived first; roots prefilled ahead of other pro
 would only fill the pool.
 
 Calls whose hint says how much is left of their program rank higher: the shortest rest first
-(`programs`). Match and this credit together count as `context_len` at most, so the bound stays.
+(shortest remaining processing time). Branches of one program have the same rest, so they join at
+about the same time. Match and this credit together count as `context_len` at most, so the bound
+stays.
 
 All this is of one tenant's sequences. Tenants take turns, by what each has got (`tenants`); one
 that waits alone is served in exactly this order.
@@ -24,13 +26,14 @@ from collections.abc import Collection, Iterator
 
 from ..common.ranking import Ranking
 from ..radix.cache import RadixCache
-from .programs import credit
 from .sequence import Sequence
 from .tenants import Tenants
 
 MATCHES_PER_STEP = 64
 TRIED_PER_STEP = 256  # sequences that do not fit, after which no more are tried
 _MATCHES_BESIDE_OTHERS = 16  # of each tenant
+
+_HALF = 64  # generated tokens of a rest that halve the credit
 
 
 class WaitingQueue:
@@ -225,3 +228,13 @@ def _dfs_key(sequence: Sequence) -> bytes:
     """Sorts as the depth-first order of the radix tree of all requests (paper, Theorem 3.1)."""
     namespace = sequence.job.call.namespace.encode()
     return namespace + b"\0" + sequence.tokens.astype(">i4").tobytes()
+
+
+def credit(sequence: Sequence, longest: int) -> int:
+    """Tokens by which the hint of a sequence ranks it higher than one of a program that goes on for
+    ever: at most `longest`; 0 where it does not say what is left of its program."""
+    hint = sequence.job.call.hint
+    if hint is None or hint.program is None or hint.tokens_left is None:
+        return 0
+    left = max(0, hint.tokens_left) + sequence.rules.max_new
+    return longest * _HALF // (_HALF + left)

@@ -16,10 +16,9 @@ from .batch import Part
 from .endings import Endings
 from .forks import Roots
 from .pictures.features import Features
-from .preemption import NOTHING, Holders, is_prefilling, unallocated
+from .preemption import NOTHING, Holders, NewTokenRatio, is_prefilling, unallocated
 from .prefilling import Prefilling
 from .queue import TRIED_PER_STEP, WaitingQueue
-from .reservation import NewTokenRatio
 from .sequence import Sequence
 from .step_shares import StepShares
 
@@ -30,8 +29,7 @@ class Scheduler:
     max_running: rows of the slot table. context_len: its columns, and a sequence's longest length.
     chunk_tokens: prompt tokens computed in one step at most (chunked prefill).
     features: those of pictures that the runner holds; None: sequences show no pictures.
-    endings: says which tokens of ended sequences are evicted first; None: those used least recently
-      are.
+    endings: releases what ended sequences computed; None: least recently used tokens go first.
     """
 
     def __init__(
@@ -47,14 +45,13 @@ class Scheduler:
         endings: Endings | None = None,
     ) -> None:
         self._cache, self._roots, self._queue = cache, roots, queue
-        self._chunk_tokens = chunk_tokens
-        self._new_token_ratio = NewTokenRatio()
+        self._chunk_tokens, self._new_token_ratio = chunk_tokens, NewTokenRatio()
         self._rows = list(range(max_running - 1, -1, -1))
         self._prefilling = Prefilling(queue.hold_min)
         self._blocked: dict[str, int] = {}
         self._is_changed, self._num_roots = True, 0
         self._changed: list[tuple[int, int, int]] = []
-        self._endings = endings
+        self._endings = endings or Endings(cache, is_on=False)
         self.features: Features[Sequence] = features or Features()
         self.shares = StepShares(queue.tenants, chunk_tokens)
         self.table: Ints = np.zeros((max_running, context_len), np.int32)
@@ -72,8 +69,8 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         """Let a sequence wait for its turn."""
-        self._is_changed = True
         self._queue.add(sequence)
+        self._is_changed = True
 
     def schedule(self) -> list[Part]:
         """Admit waiting sequences and choose what the next step computes; slots are allocated.
@@ -117,17 +114,15 @@ class Scheduler:
     def take_changes(self) -> Ints:
         """[K, 3] row, start and end of what changed in the slot table since the last call, beside
         the slots of new tokens."""
-        changed = np.array(self._changed, np.int32).reshape(-1, 3)
-        self._changed.clear()
-        return changed
+        changed, self._changed = self._changed, []
+        return np.array(changed, np.int32).reshape(-1, 3)
 
     def cache_scores(self, sequence: Sequence) -> None:
         """Store the scores of a running sequence's prompt in the cache."""
         lease, start = sequence.lease, sequence.stored_end
         if lease is None or not self._cache.keeps_logprobs:
             return
-        found = sequence.pop_new_scores(lease.length)
-        if found is not None:
+        if (found := sequence.pop_new_scores(lease.length)) is not None:
             self._cache.keep_logprobs(lease, start, found)
 
     def drop_in_flight(self) -> None:
@@ -168,10 +163,7 @@ class Scheduler:
         self._commit(sequence)
         assert sequence.lease is not None
         self._free(sequence, sequence.lease.length)
-        if self._endings is None or sequence.ending is None or sequence.is_aborted:
-            self._cache.release(sequence.lease)
-        else:
-            self._endings.release(sequence, sequence.lease)
+        self._endings.release(sequence, sequence.lease)
         self._rows.append(sequence.row)
         self.running.remove(sequence)
         sequence.lease, sequence.row = None, -1
@@ -389,9 +381,8 @@ class Scheduler:
 
     def _free(self, sequence: Sequence, start: int) -> None:
         """Free the slots of a running sequence from position `start` on."""
-        rest = self.table[sequence.row, start : sequence.num_allocated]
-        if len(rest):
-            self._cache.free(rest.copy())
+        if start < sequence.num_allocated:
+            self._cache.free(self.table[sequence.row, start : sequence.num_allocated].copy())
 
     def _commit(self, sequence: Sequence) -> None:
         lease = sequence.lease

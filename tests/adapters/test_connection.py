@@ -279,7 +279,8 @@ def test_a_model_that_is_not_there_gets_a_suggestion(
     assert str(caught.value) == (
         f"model={model!r} is not a folder here; expected one of: a checkpoint folder, a hub model"
         " ('org/name'), 'tiny' (the embedded model), 'tiny-vision' (it sees), 'dummy:SHAPE', the"
-        f" URL of a server, a name that a plugin knows; did you mean '{suggested}'?"
+        " URL of a server, 'openai:MODEL' or 'anthropic:MODEL' (an API), a name that a plugin"
+        f" knows; did you mean '{suggested}'?"
     )
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ....core.api.protocol import InvalidCall
-from .seldom import Seldom
+from ...common.seldom import Seldom
 
 _audit = logging.getLogger("forkroot.audit")
 _audit.propagate = False

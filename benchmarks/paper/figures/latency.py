@@ -26,7 +26,7 @@ def steps(settings: Settings) -> list[Step]:
 
 def _measure(name: str, engines: Engines) -> list[Row]:
     settings = engines.settings
-    whole = workload(name, settings).first(settings.num(1, 3, 8))
+    whole = workload(name, settings).first(settings.num(1, 2, 8))
     pair = {OURS: engines.ours(), NOTHING: engines.ours("nothing"), BASELINE: engines.baseline()}
     rows, kinds = [], [kind for peer in settings.peers for kind in dtypes(peer)]
     for kind in kinds:

@@ -42,7 +42,9 @@ def _measure(kind: str, engines: Engines) -> list[Row]:
     is_full = settings.mode == "full"
     size = {"smallest": SMALLEST, "quick": SIZES, "full": LARGE}[settings.mode][kind]
     language, layers = ("56m", 3) if is_full else ("tiny", 1)
-    args = SimpleNamespace(seed=settings.seed, repeats=1, no_rival=False, dtype="float32")
+    args = SimpleNamespace(
+        seed=settings.seed, repeats=1, sample=None, no_rival=False, dtype="float32"
+    )
     with tempfile.TemporaryDirectory() as folder:
         model = make(kind, language, layers, Path(folder) / kind)
         found = media.measure(model, kind, size, args, perf_counter)

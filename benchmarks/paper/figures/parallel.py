@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from statistics import median
 from types import SimpleNamespace
+from typing import Any
 
-from ..engines import OURS, Engine, Engines
+from ..engines import Engine, Engines
 from ..figure import Chart, Figure, Settings, Step
 from ..programs.catalog import workload
+from ..programs.workload import Outcome
 from ..rows import Row
 
 TENSOR, DATA = "tensor parallel", "data parallel"
 RATE, EQUAL, TIMES = "programs per second", "answers equal to one rank's", "over no cache"
 OF_OPTIMUM, OF_LINEAR, DECISION = "hit rate over optimum", "speed-up over linear", "decision"
+ONE, TWO, NONE = "ours, 1 rank", "ours, 2 ranks", "no cache, 2 ranks"
 NAMES = ("mmlu", "tree of thought", "json city")
 
 
@@ -22,39 +27,47 @@ def tensor_steps(settings: Settings) -> list[Step]:
 
 
 def _tensor(engines: Engines) -> list[Row]:
-    import forkroot
-
     settings, rows = engines.settings, list[Row]()
     names = NAMES[:1] if settings.mode == "smallest" else NAMES
-    found: dict[tuple[str, str], list[str]] = {}
-    rates: dict[tuple[str, str], float] = {}
-    for ranks in (1, 2):
-        for series, options in ((OURS, {}), ("no cache", {"cache": False})):
-            title = f"{series}, {ranks} rank{'s' * (ranks > 1)}"
-            options = {"num_slots": 16_384, "dtype": "float32", **options}
-            backend = forkroot.connect(settings.model, process=True, ranks=ranks, **options)
-            try:
-                engine = Engine(series, backend, frozenset({"score", "regex"}), series == OURS)
-                for name in names:
-                    whole = workload(name, settings)
-                    whole.first(1).run(engine)
-                    runs = [whole.run(engine) for _ in range(settings.num(1, 1, 3))]
-                    rates[name, title] = median(run.rate for run in runs)
-                    found[name, title] = runs[0].answers
-                    note = f"{whole.source}; {len(whole.items)} programs"
-                    cells = whole.title, title, rates[name, title], "programs/s"
-                    rows.append(Row(TENSOR, RATE, *cells, note=note))
-            finally:
-                backend.close()
+    whole = {name: workload(name, settings) for name in names}
+    outcomes = dict[tuple[str, str], list[Outcome]]()
+    for title, start in _ranks(engines).items():
+        with start() as engine:
+            for name in names:
+                whole[name].first(1).run(engine)
+                runs = [whole[name].run(engine) for _ in range(settings.num(1, 1, 3))]
+                outcomes[name, title] = runs
+                rate = median(run.rate for run in runs)
+                note = f"{whole[name].source}; {len(whole[name].items)} programs"
+                cells = whole[name].title, title, rate, "programs/s"
+                rows.append(Row(TENSOR, RATE, *cells, note=note))
     for name in names:
-        whole = workload(name, settings)
-        pairs = zip(found[name, f"{OURS}, 1 rank"], found[name, f"{OURS}, 2 ranks"], strict=True)
-        same = [one == other for one, other in pairs]
-        share = sum(same) / len(same)
-        rows.append(Row(TENSOR, EQUAL, whole.title, f"{OURS}, 2 ranks", share, bar=1.0))
-        ratio = rates[name, f"{OURS}, 2 ranks"] / rates[name, "no cache, 2 ranks"]
-        rows.append(Row(TENSOR, TIMES, whole.title, f"{OURS}, 2 ranks", ratio, "×", bar=1.0))
+        one, two, none = (outcomes[name, title] for title in (ONE, TWO, NONE))
+        pairs = zip(one[0].answers, two[0].answers, strict=True)
+        share = sum(a == b for a, b in pairs) / len(one[0].answers)
+        title = whole[name].title
+        rows.append(Row(TENSOR, EQUAL, title, TWO, share, bar=1.0))
+        ratio = median(run.rate for run in two) / median(run.rate for run in none)
+        rows.append(Row(TENSOR, TIMES, title, TWO, ratio, "×", bar=1.0))
     return rows
+
+
+def _ranks(engines: Engines) -> dict[str, Callable[[], AbstractContextManager[Engine]]]:
+    """One rank in this process, and two ranks with and without the cache."""
+
+    @contextmanager
+    def two(**options: Any) -> Iterator[Engine]:
+        import forkroot
+
+        size = {"num_slots": 16_384, "dtype": "float32"}
+        model = engines.settings.model
+        backend = forkroot.connect(model, process=True, ranks=2, **size, **options)
+        try:
+            yield Engine(TWO, backend, frozenset({"score", "regex"}), "cache" not in options)
+        finally:
+            backend.close()
+
+    return {ONE: lambda: nullcontext(engines.ours()), TWO: two, NONE: lambda: two(cache=False)}
 
 
 TENSOR_FIGURE = Figure(
@@ -92,7 +105,7 @@ def _data(shape: str, num: int, engines: Engines) -> list[Row]:
 
     settings = engines.settings
     options = SimpleNamespace(
-        seed=settings.seed, zipf=1.0, slots=1 << 17, faults=False,
+        seed=settings.seed, zipf=1.0, programs=1.0, slots=1 << 17, faults=False,
         scale=settings.pick(0.25, 0.5, 1.0),
     )  # fmt: skip
     with redirect_stdout(StringIO()):

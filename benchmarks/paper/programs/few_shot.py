@@ -67,7 +67,7 @@ def _words(name: str) -> str:
 def hellaswag(texts: Texts) -> Workload:
     """20-shot HellaSwag: the most likely of four endings."""
     source, found = sources.hellaswag(texts.settings.data)
-    count = texts.num(2, 12, 60)
+    count = texts.num(2, 6, 60)
     if found:
         shown = [f"{it['ctx']} {it['endings'][it['label']]}\n" for it in found[:ENDING_SHOTS]]
         asked = found[ENDING_SHOTS : ENDING_SHOTS + count]

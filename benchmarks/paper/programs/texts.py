@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from forkroot.core.model.config import ModelConfig
 from forkroot.core.model.hub.folders import model_folder
@@ -60,8 +59,7 @@ class Texts:
 
     def documents(self, task: Callable[[Pen], Document], count: int) -> list[Document]:
         """Texts of a task of the made-up world, with words that the model has not seen."""
-        pen = Pen(self.rng, Words(self.rng, True))
-        return list(islice((task(pen) for _ in range(count)), count))
+        return [task(Pen(self.rng, Words(self.rng, True))) for _ in range(count)]
 
     def exams(self, task: Callable[[Pen], Document], count: int) -> list[tuple[str, str]]:
         """The last question of texts of a task, with the texts before it, and its answer."""

@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
+from forkroot.adapters.common.seldom import Seldom
 from forkroot.adapters.http.connections import (
     MAX_HEAD,
     Connections,
@@ -23,7 +24,6 @@ from forkroot.adapters.http.connections import (
     protocol_of,
 )
 from forkroot.adapters.http.server.runtime import Limits, Runtime
-from forkroot.adapters.http.server.seldom import Seldom
 from forkroot.adapters.testing import ScriptedBackend
 from forkroot.core.api.protocol import Call
 

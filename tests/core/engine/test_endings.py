@@ -98,3 +98,37 @@ def test_a_hint_that_lies_about_its_rest_is_served_within_the_bound(bench, call,
         num_sent += 1
         world.step()
     assert ended and ended[0] <= world.queue.bound + 2
+
+
+def served(world, lie):
+    """After how many steps each call of an honest tenant ended, beside one that sends three times
+    as many calls, with hints to lie with."""
+    ended, num_steps = [], 0
+    for number in range(24):
+        sampling = Sampling(max_tokens=6, temperature=0, ignore_eos=True)
+        ids = (*range(number % 5, 30), number)
+        honest = world.submit(Call((Tokens(ids),), sampling, namespace="honest"))
+        honest.when_done(lambda reply: ended.append(num_steps))
+        for other in range(3):
+            ids, hint = (*range(other, 40), 100 + number), ForkHint("", program="liar", **lie)
+            world.submit(Call((Tokens(ids),), sampling, namespace="liar", hint=hint))
+    while len(ended) < 24:
+        world.step()
+        num_steps += 1
+    return ended
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"tokens_left": 0, "calls_left": 0, "next_use": 1},
+        {"tokens_left": -(10**9), "next_use": 10**9},
+        {"tokens_left": 10**12, "calls_left": -1, "next_use": 0},
+        {"pause": 1e300, "next_use": 1},
+    ],
+)
+def test_hints_that_lie_take_nothing_of_another_tenant(bench, lie):
+    sizes = {"num_slots": 1200, "max_running": 4}
+    before, beside = served(bench(**sizes), {"pause": None}), served(bench(**sizes), lie)
+    assert beside[-1] <= 1.03 * before[-1]
+    assert sum(beside) <= 1.03 * sum(before)

@@ -9,7 +9,7 @@ import pytest
 from forkroot.benchmarks.common.fake_runner import FakeRunner
 from forkroot.core.api.batch import Batch, Outcome
 from forkroot.core.api.protocol import Call, ForkHint, Sampling, Text
-from forkroot.core.engine.reservation import NewTokenRatio
+from forkroot.core.engine.preemption import NewTokenRatio
 
 PROMPT = "a prompt that nobody has computed before, and that all of these calls want now, at once"
 

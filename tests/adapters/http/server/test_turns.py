@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 
 import pytest
 
@@ -100,9 +101,7 @@ def test_a_tenant_pauses_as_long_as_its_request_took() -> None:
         await asyncio.sleep(0.01)
         await asyncio.gather(*tasks(loop, turns, "greedy", begun, 5))
         times = [time for name, time in begun if name == "greedy"]
-        assert [after - before for before, after in zip(times, times[1:], strict=False)] == (
-            pytest.approx([0.002] * 4)
-        )
+        assert [after - before for before, after in pairwise(times)] == (pytest.approx([0.002] * 4))
 
     run(scenario)
 

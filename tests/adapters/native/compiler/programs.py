@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import forkroot
@@ -389,8 +389,13 @@ def seen(state: Any) -> dict[str, Any]:
         "text": state.text(),
         "messages": state.messages(),
         "variables": {name: state[name] for name in names},
-        "meta": {name: json.loads(json.dumps(state.get_meta_info(name))) for name in names},
+        "meta": {name: _plain(state.get_meta_info(name)) for name in names},
         "totals": state.get_meta_info(),
         "value": value.text() if isinstance(value, forkroot.ProgramState) else value,
         "pieces": "".join(state.text_iter()),
     }
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it."""
+    return json.loads(json.dumps(value, default=asdict))

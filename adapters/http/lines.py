@@ -1,0 +1,228 @@
+"""Connections to one server for calls, where `httptools` is installed: what httpx does for any
+server, without its layers, as each takes time for each piece of each answer.
+
+Plain HTTP/1.1 without a proxy only; errors are those of httpx. It lives in one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import Any
+from urllib.request import getproxies, proxy_bypass
+
+import httpx
+
+_MOST_IDLE = 256
+
+
+def can_take(url: httpx.URL) -> bool:
+    """Whether lines can be used for a server."""
+    if url.scheme != "http" or find_spec("httptools") is None:
+        return False
+    proxies = getproxies()
+    return not ({"http", "all"} & set(proxies)) or bool(proxy_bypass(url.host))
+
+
+class Answer:
+    """What a server answers to one request.
+
+    take: called with each piece of the body, if the status is 200; else `body` has it.
+    status: None until the answer begins. ended: set at its end, in an error where it broke off.
+    """
+
+    def __init__(self, take: Callable[[bytes], object], ended: asyncio.Future[None]) -> None:
+        self.take = take
+        self.ended = ended
+        self.status: int | None = None
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.body = bytearray()
+
+
+class Line(asyncio.Protocol):
+    """One connection, for one request at a time. silence: seconds without a byte of an answer after
+    which it breaks off; None: any."""
+
+    def __init__(self, silence: float | None) -> None:
+        self._silence = silence
+        self._transport: asyncio.Transport | None = None
+        self._parser: Any = None
+        self._answer: Answer | None = None
+        self._is_whole = False
+        self._clock: asyncio.TimerHandle | None = None
+        self._heard = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a request may be sent."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    def ask(self, message: bytes, take: Callable[[bytes], object]) -> Answer:
+        """Send a request; what comes back."""
+        from httptools import HttpResponseParser
+
+        assert self._transport is not None and self._answer is None
+        loop = asyncio.get_running_loop()
+        self._answer = Answer(take, loop.create_future())
+        self._parser, self._is_whole = HttpResponseParser(self), False
+        self._heard = loop.time()
+        self._watch()
+        self._transport.write(message)
+        return self._answer
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- of the transport ------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """As `Protocol.connection_made`."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """As `Protocol.data_received`."""
+        self._heard = asyncio.get_running_loop().time()
+        if self._answer is None:  # nobody asked
+            self.close()
+            return
+        try:
+            self._parser.feed_data(data)
+        except Exception as error:
+            self._end(httpx.RemoteProtocolError(f"{error!r:.200}"))
+            self.close()
+            return
+        if self._is_whole:
+            self._end(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As `Protocol.connection_lost`."""
+        if exc is not None:
+            self._end(httpx.ReadError(str(exc) or repr(exc)))
+        else:
+            self._end(httpx.RemoteProtocolError("the server closed the connection"))
+
+    def _watch(self) -> None:
+        if self._silence is not None:
+            loop = asyncio.get_running_loop()
+            self._clock = loop.call_at(self._heard + self._silence, self._look)
+
+    def _look(self) -> None:
+        assert self._silence is not None
+        if asyncio.get_running_loop().time() < self._heard + self._silence:
+            self._watch()
+            return
+        self._end(httpx.ReadTimeout(f"nothing came for {self._silence:g} s"))
+        self.close()
+
+    def _end(self, error: Exception | None) -> None:
+        answer, self._answer = self._answer, None
+        if self._clock is not None:
+            self._clock.cancel()
+        if answer is None or answer.ended.done():
+            return
+        if error is None:
+            answer.ended.set_result(None)
+        else:
+            answer.ended.set_exception(error)
+
+    # --- of the parser ---------------------------------------------------------------------------
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header has come."""
+        if self._answer is not None:
+            self._answer.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """The answer has begun."""
+        if self._answer is not None:
+            self._answer.status = self._parser.get_status_code()
+
+    def on_body(self, data: bytes) -> None:
+        """A piece of the body."""
+        if self._answer is None:
+            return
+        if self._answer.status != httpx.codes.OK:
+            self._answer.body += data
+            return
+        try:
+            self._answer.take(data)
+        except Exception as error:  # it cannot be read
+            self._end(error)
+            self.close()
+
+    def on_message_complete(self) -> None:
+        """The answer has ended."""
+        self._is_whole = True
+
+
+class Lines:
+    """Connections to one server; those that are idle are kept. headers: of each request."""
+
+    def __init__(
+        self,
+        url: httpx.URL,
+        headers: Mapping[str, str],
+        connect_timeout: float | None,
+        silence: float | None,
+    ) -> None:
+        self.url = url
+        self._connect_timeout, self._silence = connect_timeout, silence
+        self._headers = {
+            "Host": url.netloc.decode(),
+            "Content-Type": "application/json",
+            "User-Agent": "forkroot",
+            **headers,
+        }
+        self._head = "".join(f"{name}: {value}\r\n" for name, value in self._headers.items())
+        self._idle: list[Line] = []
+
+    async def post(
+        self, path: str, body: bytes, take: Callable[[bytes], object], begun: Callable[[], object]
+    ) -> httpx.Response | None:
+        """Send a body; the answer where its status is not 200, else None once all of it was taken.
+        begun: called before the first piece of an answer. Raises the errors of httpx."""
+        target = self.url.raw_path.decode().rstrip("/") + path
+        head = f"POST {target} HTTP/1.1\r\n{self._head}Content-Length: {len(body)}\r\n\r\n"
+        line = await self._taken()
+        answer = line.ask(head.encode() + body, take)
+        try:
+            await answer.ended
+        except BaseException:
+            line.close()
+            raise
+        finally:
+            if answer.status is not None:
+                begun()
+        if line.is_open and len(self._idle) < _MOST_IDLE:
+            self._idle.append(line)
+        if answer.status == httpx.codes.OK:
+            return None
+        request = httpx.Request("POST", self.url.copy_with(path=target), headers=self._headers)
+        status, content = answer.status or 0, bytes(answer.body)
+        return httpx.Response(status, headers=answer.headers, content=content, request=request)
+
+    async def _taken(self) -> Line:
+        while self._idle:
+            if (line := self._idle.pop()).is_open:
+                return line
+        loop = asyncio.get_running_loop()
+        opening = loop.create_connection(
+            lambda: Line(self._silence), self.url.host, self.url.port or 80
+        )
+        try:
+            _, made = await asyncio.wait_for(opening, self._connect_timeout)
+        except TimeoutError as error:
+            raise httpx.ConnectTimeout("the server did not take the connection") from error
+        except OSError as error:
+            raise httpx.ConnectError(str(error)) from error
+        return made
+
+    def close(self) -> None:
+        """Close the idle ones."""
+        for line in self._idle:
+            line.close()
+        self._idle.clear()
