@@ -22,7 +22,7 @@ _COUNT = 7
 _GROWTH = 2  # of what steps have had so far, up to which the estimate is trusted
 # What steps of equal size do not tell apart counts as of every step: shares then get larger, which
 # tells.
-_PENALTY = np.array([0.0, *[0.003] * 6])
+_PENALTY = np.array([0.0, 0.01, 0.03, 0.01, 0.03, 0.03, 0.03])
 
 
 class Work(NamedTuple):
@@ -74,6 +74,11 @@ class StepCosts:
         if self._changed.any():
             self._solve()
         return self._known
+
+    @property
+    def has_learnt(self) -> bool:
+        """Whether a step was noted."""
+        return bool(self._sums[0, 0])
 
     @property
     def base(self) -> float:

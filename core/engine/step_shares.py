@@ -181,7 +181,7 @@ class StepShares:
         """Whether a tenant wants more than its share, or more than what is known of steps."""
         work, costs = self._wanted[name], self._costs
         is_known = work.rows <= costs.most_rows and work.tokens <= costs.most_tokens
-        return wanted > share * _EXACT or (costs.base > 0 and not is_known)
+        return wanted > share * _EXACT or (costs.has_learnt and not is_known)
 
     def _see(self, name: str, weight: float, work: Work) -> None:
         seen = self._seen.setdefault(name, _Seen())

@@ -267,3 +267,37 @@ def test_costs_that_change_are_learnt_anew():
             rows = 1 + index % 8
             costs.note(Work(rows), factor * (1 + 0.1 * rows))
     assert costs.base == pytest.approx(30.0, rel=0.1)
+
+
+def test_rows_of_about_the_same_context_teach_nothing_of_what_context_costs():
+    """What differs by chance counts as of every step."""
+    costs, chance = StepCosts(), random.Random(1)
+    for _ in range(200):
+        costs.note(Work(1, context=chance.choice((4, 5, 6))), MS * chance.choice((1, 1, 1, 4)))
+    assert costs.base > 0.5 * MS
+    assert costs.of(Work(8, context=8 * 1000)) < 60 * MS
+    assert costs.of(Work(1, context=5)) < 0.3 * costs.base
+
+
+def test_costs_that_grow_with_the_context_are_found():
+    costs, chance = StepCosts(), random.Random(2)
+    for index in range(400):
+        rows, length = chance.randrange(1, 12), 4 * index
+        work = Work(rows, 0, 0, rows * length)
+        costs.note(work, (1.0 + 0.04 * rows + 0.0004 * work.context) * MS)
+    found = costs.base + costs.of(Work(8, context=8 * 1600))
+    assert found == pytest.approx(6.44 * MS, rel=0.2)
+
+
+def test_the_first_step_beside_another_is_little_larger_than_those_before(timed, call):
+    """What is not known of larger steps is learnt in small ones, however their cost is explained."""
+    world = timed()
+    latencies(world, call, 20)
+    for index in range(8):
+        world.submit(scored(index))
+    world.submit(call("a", max_tokens=1, tenant="modest"))
+    first = world.timed.seconds
+    before = len(first)
+    for _ in range(3):
+        world.step()
+    assert max(first[before:]) <= 4 * MS
