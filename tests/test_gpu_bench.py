@@ -120,6 +120,7 @@ def wheels(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow  # two minutes of a core: before a GPU is used, and after a change of its script
 @pytest.mark.timeout(900)
 def test_every_stage_runs_on_a_bare_machine_from_a_copied_tree_and_a_folder_of_wheels(
     copied_tree: Path, bare_python: str, wheels: Path, tmp_path: Path

@@ -13,7 +13,7 @@ from forkroot.core.api.protocol import Backend
 from .programs import CASES, Case, seen
 
 NAMES = (
-    *("arguments Some text. 12", "scored Some text.", "chat Why?", "forks tea", "nested tea"),
+    *("arguments Some text. 12", "chat Why?", "forks tea", "nested tea"),
     *("copied tea", "branching a", "branching b", "looked_up a", "whole Some text."),
     *("looped Which?", "sgl_chat Why?", "essay_judge tea Long.", "judge Root."),
 )
