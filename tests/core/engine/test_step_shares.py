@@ -290,7 +290,7 @@ def test_costs_that_grow_with_the_context_are_found():
 
 
 def test_the_first_step_beside_another_is_little_larger_than_those_before(timed, call):
-    """What is not known of larger steps is learnt in small ones, however their cost is explained."""
+    """What is not known of larger steps is learnt in small ones."""
     world = timed()
     latencies(world, call, 20)
     for index in range(8):
