@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import re
 import xml.etree.ElementTree as ElementTree
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from forkroot.adapters.native.program import Program
 from forkroot.adapters.testing import ScriptedBackend
 from forkroot.benchmarks.cache.virtual import VirtualRuntime
 from forkroot.benchmarks.paper.__main__ import main
@@ -292,6 +294,9 @@ def test_every_workload_has_items_of_every_size_that_fit_the_model(name: str) ->
         assert found.items and found.width > 0 and found.source
         assert not found.truths or len(found.truths) == len(found.items)
         assert (found.score is None) == (not found.truths)
+        if isinstance(found.program, Program):
+            parameters = inspect.signature(found.program.body).parameters
+            assert all(set(parameters) == {"s", *item} for item in found.items)
 
 
 def test_published_data_sets_are_read(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ def steps(settings: Settings) -> list[Step]:
 def _measure(engines: Engines) -> list[Row]:
     num = engines.settings.num(4, 24, 80)
     items = speculation.passages(engines.settings.seed)[:num]
-    with speculation.api_of_tiny() as backend:
-        found = speculation.compared(backend, speculation.read, items)
+    with speculation.api_of_tiny() as (engine, backend):
+        found = speculation.compared(engine, backend, speculation.record, items)
     note = f"synthetic; {num} passages, embedded model behind our own server as the API"
     rows = []
     kinds = {

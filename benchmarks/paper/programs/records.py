@@ -15,6 +15,7 @@ from .texts import Texts
 from .workload import Workload
 
 FIELDS = ("name", "age", "job", "city", "house")
+EXTRACTED = ("job", "city", "house")
 CITY_FIELDS = ("name", "country", "latitude", "population", "top 3 landmarks")
 
 
@@ -77,13 +78,16 @@ def share_of_fields(text: str, truth: str) -> float:
 def extraction(texts: Texts) -> Workload:
     """Three fields of a passage, as the paper extracts them with an API model."""
     passages = speculation.passages(texts.settings.seed)[: texts.num(1, 8, 40)]
-    items = [{"example": speculation.EXAMPLE, **item} for item in passages]
+    items = [
+        {"example": speculation.EXAMPLE, **{name: it[name] for name in ("passage", "name", "age")}}
+        for it in passages
+    ]
     return Workload(
         "extraction",
         "Extraction of three fields",
         native.extraction,
         items,
-        lambda state: "; ".join(state[name] for name in speculation.FIELDS),
+        lambda state: "; ".join(state[name] for name in EXTRACTED),
         sources.SYNTHETIC,
         [it["passage"] for it in passages],
         lambda text, passage: sum(part in passage for part in text.split("; ")) / 3,
