@@ -181,7 +181,7 @@ class Lines:
         self._idle: list[Line] = []
 
     async def post(
-        self, path: str, body: bytes, take: Callable[[bytes], object], begun: Callable[[], object]
+        self, path: str, body: bytes, take: Callable[[bytes], object], started: Callable[[], object]
     ) -> httpx.Response | None:
         """Send a body; the answer where its status is not 200, else None once all of it was taken.
         begun: called before the first piece of an answer. Raises the errors of httpx."""
@@ -196,7 +196,7 @@ class Lines:
             raise
         finally:
             if answer.status is not None:
-                begun()
+                started()
         if line.is_open and len(self._idle) < _MOST_IDLE:
             self._idle.append(line)
         if answer.status == httpx.codes.OK:

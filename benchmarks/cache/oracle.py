@@ -151,7 +151,7 @@ def offline_hits(events: Listed[Event], capacity: int) -> tuple[int, int]:
         pool.now = now
         if isinstance(event, Start):
             path = paths[event.sequence]
-            hits = min(_resident(path, event.num_ids), event.limit)
+            hits = min(_length_cached(path, event.num_ids), event.limit)
             found += hits
             computed += event.num_ids - hits
             for edge in path:
@@ -175,7 +175,7 @@ def _fill(pool: _Pool, path: list[_Edge], length: int) -> None:
         pool.fill(edge, min(edge.end, length) - edge.start)
 
 
-def _resident(path: list[_Edge], length: int) -> int:
+def _length_cached(path: list[_Edge], length: int) -> int:
     """How many of the first tokens of a path are resident."""
     for edge in path:
         if edge.num_resident < len(edge.ids) or edge.end >= length:

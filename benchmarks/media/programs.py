@@ -113,16 +113,16 @@ def run_ours(
     """Each of MODES: seconds of each round, the answers, and what was counted in the last round.
     Raises UnsupportedCall for a runtime that takes no pictures."""
     for mode, (is_cached, is_shared) in MODES.items():
-        asked = requests if is_shared else sampled(requests, args.sample)
+        chosen = requests if is_shared else sampled(requests, args.sample)
         backend = LocalBackend.from_folder(folder, cache=is_cached, dtype=args.dtype)
 
         def answer(
             number: int,
             backend: LocalBackend = backend,
-            asked: Sequence[Question] = asked,
+            chosen: Sequence[Question] = chosen,
             own: bool = not is_shared,
         ) -> str:
-            it, namespace = asked[number], str(number) if own else ""
+            it, namespace = chosen[number], str(number) if own else ""
             given = {"media": it.media, "question": it.question, "answer_len": size.answer_len}
             return str(ask.run(**given, backend=backend, namespace=namespace)["answer"])
 
@@ -133,8 +133,8 @@ def run_ours(
                 backend.clear_cache()
                 backend.reset_counters()
                 started = now()
-                with ThreadPoolExecutor(len(asked)) as threads:
-                    answers = list(threads.map(answer, range(len(asked))))
+                with ThreadPoolExecutor(len(chosen)) as threads:
+                    answers = list(threads.map(answer, range(len(chosen))))
                 taken.append(now() - started)
             counters = backend.info().counters
             yield mode, taken, answers, {name: int(counters.get(name, 0)) for name in COUNTED}
@@ -196,12 +196,12 @@ def measure(folder: Path, kind: str, size: Size, args: Any, now: Now) -> dict[st
     if "cache" in seconds:
         for other in seconds.keys() - {"cache"}:
             own = dict(zip(requests, answers["cache"], strict=True))
-            asked = requests if len(answers[other]) == len(requests) else some
-            pairs = zip((own[it] for it in asked), answers[other], strict=True)
+            chosen = requests if len(answers[other]) == len(requests) else some
+            pairs = zip((own[it] for it in chosen), answers[other], strict=True)
             figures[other] |= {
                 "ratio": round(seconds[other] / seconds["cache"], 2),
                 "bar": BARS[kind].get(other),
-                "asked": len(asked),
+                "asked": len(chosen),
                 "same_answers": sum(ours == theirs for ours, theirs in pairs),
             }
     return figures

@@ -28,7 +28,7 @@ from ..server.sse import EventStream
 from ..wire.callwire import PROGRAMS_PATH, UNKNOWN_PROGRAM
 from ..wire.wire import Body
 from .running import Failed
-from .runs import Kept, ProgramRuns
+from .runs import ProgramRuns, StoredProgram
 from .store import Key, ProgramStore
 
 _DIGEST = r"[0-9a-f]{64}"
@@ -96,7 +96,7 @@ def routes(runtime: Runtime, registry: RequestRegistry) -> APIRouter:
     router = APIRouter(tags=["forkroot"], route_class=BodyRoute.of(runtime))
     limits = runtime.limits
     own = limits.programs
-    store = ProgramStore[Kept](own.max_kept, own.max_kept_bytes)
+    store = ProgramStore[StoredProgram](own.max_kept, own.max_kept_bytes)
     runs = ProgramRuns(registry, limits)
     path = {"parameters": [_DIGEST_PARAMETER]}
     found = {"parameters": [_DIGEST_PARAMETER, _NAMESPACE_PARAMETER]}
@@ -142,7 +142,7 @@ def routes(runtime: Runtime, registry: RequestRegistry) -> APIRouter:
     return router
 
 
-def _read(content: bytes, digest: str, limits: ProgramLimits) -> Kept:
+def _read(content: bytes, digest: str, limits: ProgramLimits) -> StoredProgram:
     """The program whose graph this is. Raises InvalidCall."""
     graph = Graph.from_json(content)
     for what, num, most in (
@@ -155,10 +155,10 @@ def _read(content: bytes, digest: str, limits: ProgramLimits) -> Kept:
     if graph.digest() != digest:
         allowed = f"the digest of the graph in the body, which is {graph.digest()}"
         raise InvalidCall("digest", digest, allowed)
-    return Kept(CompiledProgram(graph), graph.to_json().encode())
+    return StoredProgram(CompiledProgram(graph), graph.to_json().encode())
 
 
-def _known(store: ProgramStore[Kept], key: Key) -> Kept:
+def _known(store: ProgramStore[StoredProgram], key: Key) -> StoredProgram:
     kept = store.get(key)
     if kept is None:
         raise _unknown(key.digest)

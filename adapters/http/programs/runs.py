@@ -28,7 +28,7 @@ _SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredProgram:
     """A program, and the JSON of its graph as it is sent on."""
 
     program: CompiledProgram
@@ -45,25 +45,25 @@ class ProgramRuns:
         self._info = KnownInfo(registry)
 
     async def pieces_of(
-        self, kept: Kept, key: Key, asked: RunRequest, context: RequestContext
+        self, stored: StoredProgram, key: Key, request: RunRequest, context: RequestContext
     ) -> AsyncGenerator[bytes]:
         """The body of a run, piece by piece, as `running.pieces` gives it. Raises InvalidCall for a
         run that cannot begin."""
-        program = _checked(kept.program, asked)
+        program = _checked(stored.program, request)
         host = self._registry.backend
         if isinstance(host, ProgramHost) and host.takes_programs():
-            sent_on = _sent_on(kept, key.digest, asked, context, self._registry)
+            sent_on = _sent_on(stored, key.digest, request, context, self._registry)
             relayed = RelayedRun(host, sent_on, context)
             self._registry.watch(relayed.reply, context)
             return pieces(relayed.pieces(), relayed)
         known = await self._info.known()
         budget = Budget(self._limits, known.context_len)
-        tenant = asked.tenant if context.client.is_admin else None
+        tenant = request.tenant if context.client.is_admin else None
         backend = RunBackend(
-            self._registry, context, self._limits, budget, known, tenant, asked.weight
+            self._registry, context, self._limits, budget, known, tenant, request.weight
         )
-        work = ProgramWork(_run(program, asked, backend, self._threads, budget), context)
-        here = run_here(self._threads, tenant or key.tenant, work, asked.stream)
+        work = ProgramWork(_run(program, request, backend, self._threads, budget), context)
+        here = run_here(self._threads, tenant or key.tenant, work, request.stream)
         return pieces(here, work)
 
 
@@ -81,38 +81,44 @@ class KnownInfo:
         return self._known
 
 
-def _checked(program: CompiledProgram, asked: RunRequest) -> CompiledProgram:
+def _checked(program: CompiledProgram, request: RunRequest) -> CompiledProgram:
     """The program with the passes that are asked for, which takes the arguments. Raises
     InvalidCall."""
-    if asked.passes is not None:
-        program = CompiledProgram(program.graph, asked.passes)
+    if request.passes is not None:
+        program = CompiledProgram(program.graph, request.passes)
     try:
-        signature(program.body).bind(None, **asked.arguments)
+        signature(program.body).bind(None, **request.arguments)
     except TypeError as error:
         names = ", ".join(it.name for it in program.graph.parameters) or "none"
-        shown = Shown(", ".join(asked.arguments)[:_SHOWN] or "none")
+        shown = Shown(", ".join(request.arguments)[:_SHOWN] or "none")
         raise InvalidCall("arguments", shown, f"those of the program, {names} ({error})") from error
-    check_media(program.graph, asked.arguments)
+    check_media(program.graph, request.arguments)
     return program
 
 
 def _sent_on(
-    kept: Kept, digest: str, asked: RunRequest, context: RequestContext, registry: RequestRegistry
+    stored: StoredProgram,
+    digest: str,
+    request: RunRequest,
+    context: RequestContext,
+    registry: RequestRegistry,
 ) -> ProgramRequest:
     """The run for the served backend, in the client's part of the cache and in its name."""
     client = context.client
-    if not client.is_admin or asked.tenant is None:
-        asked = replace(asked, tenant=client.tenant, weight=client.weight)
-    namespace = within(client.namespace, asked.namespace)
-    asked = replace(asked, namespace=namespace, deadline=registry.within_deadline(asked.deadline))
-    body = json.dumps(asked.as_json(), allow_nan=False).encode()
-    opening = opening_of(kept.program.graph, asked.arguments)
-    return ProgramRequest(digest, kept.graph, namespace, body, opening)
+    if not client.is_admin or request.tenant is None:
+        request = replace(request, tenant=client.tenant, weight=client.weight)
+    namespace = within(client.namespace, request.namespace)
+    request = replace(
+        request, namespace=namespace, deadline=registry.within_deadline(request.deadline)
+    )
+    body = json.dumps(request.as_json(), allow_nan=False).encode()
+    opening = opening_of(stored.program.graph, request.arguments)
+    return ProgramRequest(digest, stored.graph, namespace, body, opening)
 
 
 def _run(
     program: CompiledProgram,
-    asked: RunRequest,
+    request: RunRequest,
     backend: RunBackend,
     threads: RunThreads,
     budget: Budget,
@@ -120,9 +126,9 @@ def _run(
     """The run that is asked for. Raises InvalidCall."""
     return Run(
         program.body,
-        asked.settings(backend),
+        request.settings(backend),
         (),
-        asked.arguments,
+        request.arguments,
         ProgramState,
         threads.worker,
         program.hint,

@@ -213,7 +213,8 @@ def test_a_half_sent_second_request_does_not_end_the_answer_to_the_first(url: st
         data = connection.recv(65536)
         head, _, found = data.partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200")
-        assert json.loads(found or connection.recv(65536))["object"] == "text_completion"
+        answer, _ = json.JSONDecoder().raw_decode((found or connection.recv(65536)).decode())
+        assert answer["object"] == "text_completion"  # the error of the second one may follow
 
 
 def test_requests_that_are_no_http_are_one_line_a_second(
