@@ -46,7 +46,7 @@ def _losses(figures: Sequence[Figure], rows: Sequence[Row]) -> list[str]:
     found = losses(figures, rows)
     lines = ["## Where we lose", ""]
     if not found:
-        return [*lines, "No row is below its bar."]
+        return [*lines, "No measured row is below its bar."]
     lines += ["| figure | measure | case | series | value | bar |", "|---|---|---|---|---:|---:|"]
     for loss in found:
         row = loss.entry.row

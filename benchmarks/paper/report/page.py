@@ -59,7 +59,7 @@ def _losses(found: Sequence[Loss], figures: Sequence[Figure]) -> list[str]:
     slower = [loss for loss in found if loss.kind == "slower"]
     parts = ["<h2 id='losses'>Where we lose</h2>"]
     if not found:
-        return [*parts, "<p>No row is below its bar.</p>"]
+        return [*parts, "<p>No measured row is below its bar.</p>"]
     parts.append(
         f"<p>{len(slower)} rows are slower than what they are compared with, and"
         f" {len(found) - len(slower)} more miss their bar.</p>"
