@@ -188,9 +188,6 @@ def load(path: str | os.PathLike[str], passes: Iterable[str] | None = None) -> C
     except (OSError, TypeError, ValueError) as error:
         shown = str(path) if isinstance(path, os.PathLike) else path
         raise InvalidCall("path", shown, f"a file that can be read ({error})") from error
-    if not content.lstrip().startswith(b"{"):
-        made = "a compiled program, as program.compile().save(PATH) writes it"
-        raise InvalidCall("path", os.fspath(path), made)
     return CompiledProgram(Graph.from_json(content), passes)
 
 

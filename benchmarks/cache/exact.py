@@ -11,6 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Listed
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 from forkroot.benchmarks.common.programs import Program, Step
@@ -38,19 +39,7 @@ class ProgramLog:
 
     def watch(self, programs: Iterator[Program]) -> Iterator[Program]:
         """The same programs, watched."""
-        return (self._watched(index, program) for index, program in enumerate(programs))
-
-    def _watched(self, index: int, program: Program) -> Program:
-        answers = None
-        while True:
-            try:
-                steps = next(program) if answers is None else program.send(answers)
-            except StopIteration as end:
-                return end.value
-            answers = yield [self._step(index, step) for step in steps]
-
-    def _step(self, index: int, step: Step) -> Step:
-        return self._call(index, step) if isinstance(step, Call) else self._watched(index, step)
+        return (_changed(it, partial(self._call, index)) for index, it in enumerate(programs))
 
     def _call(self, index: int, call: Call) -> Program:
         self._num_events += 1
@@ -75,26 +64,28 @@ class Hinted:
 
     def wrap(self, programs: Iterator[Program]) -> Iterator[Program]:
         """The same programs, with hints."""
-        return (self._wrapped(index, program) for index, program in enumerate(programs))
+        return (_changed(it, partial(self._hinted, index)) for index, it in enumerate(programs))
 
-    def _wrapped(self, index: int, program: Program) -> Program:
-        answers = None
-        while True:
-            try:
-                steps = next(program) if answers is None else program.send(answers)
-            except StopIteration as end:
-                return end.value
-            answers = yield [self._step(index, step) for step in steps]
-
-    def _step(self, index: int, step: Step) -> Step:
-        if not isinstance(step, Call):
-            return self._wrapped(index, step)
-        found = self._hints[_key(index, step)]
+    def _hinted(self, index: int, call: Call) -> Call:
+        found = self._hints[_key(index, call)]
         hint = found[0] if len(found) == 1 else found.popleft()
-        if step.hint is not None:
-            own = step.hint
+        if call.hint is not None:
+            own = call.hint
             hint = replace(hint, root=own.root, branches=own.branches, prefix_end=own.prefix_end)
-        return replace(step, hint=hint)
+        return replace(call, hint=hint)
+
+
+def _changed(program: Program, change: Callable[[Call], Step]) -> Program:
+    """A program with each of its calls changed, also those of the programs that it runs."""
+    answers = None
+    while True:
+        try:
+            steps = next(program) if answers is None else program.send(answers)
+        except StopIteration as end:
+            return end.value
+        answers = yield [
+            change(step) if isinstance(step, Call) else _changed(step, change) for step in steps
+        ]
 
 
 def _hint(index: int, seen: Seen, calls: Listed[Seen]) -> ForkHint:

@@ -2,10 +2,10 @@
 
 It is estimated, for calls that added about as many tokens to what was cached: the tokens of some
 ended calls stay in the order of their last use, and how many of these are found again says what to
-do with those of the rest. What is never found again in that order is no loss. A hint says more: of
-text that its program uses again nothing goes first, and of text that it does not the first calls
-need not tell. Only tokens behind a prefix that is shared already, and
-no longer than it, are given up: a call that begins something new may be the first of many.
+do with those of the rest. What is never found again in that order is no loss. A hint says more: no
+text goes first that its program uses again, and text that it does not use again needs no samples at
+the start. Only tokens behind a prefix that is shared already, and no longer than it, go first: a
+call that begins something new may be the first of many.
 """
 
 from __future__ import annotations

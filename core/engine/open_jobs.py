@@ -38,7 +38,7 @@ class OpenJobs:
         self._max_waiting = max_waiting
         self._clock = clock
         self._jobs: dict[Job, None] = {}
-        self._expiring: dict[Job, float] = {}
+        self._expiring: dict[Job, float] = {}  # the clock's second at which each fails
         self._next_expiry = math.inf  # no deadline is over before
         self.counters = Counters()
         self.step_started = 0.0
@@ -59,9 +59,8 @@ class OpenJobs:
             self.fail(job, self._overload(job))
             return
         if job.call.deadline is not None:
-            job.expires = job.arrived + job.call.deadline
-            self._expiring[job] = job.expires
-            self._next_expiry = min(self._next_expiry, job.expires)
+            expires = self._expiring[job] = job.arrived + job.call.deadline
+            self._next_expiry = min(self._next_expiry, expires)
         try:
             for sequence in job.sequences:
                 self._output_processor.begin(sequence)

@@ -341,7 +341,6 @@ class Job:
 
     root_len: tokens of the hinted root that this call brings along; 0: none.
     arrived: the clock's second at which it was submitted; None once it has run.
-    expires: the clock's second at which the call fails; None: never.
     guide: its compiled constraint; None: it has none.
     search: for the probabilities of its options, which gives it more sequences as it goes on.
     """
@@ -352,7 +351,6 @@ class Job:
     num_open: int = 0
     root_len: int = 0
     arrived: float | None = None
-    expires: float | None = None
     guide: Guide | None = None
     search: Tokenizations | None = None
 

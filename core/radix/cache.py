@@ -13,6 +13,7 @@ It knows nothing of models, text or scheduling, and is used by one thread.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -280,7 +281,8 @@ class RadixCache:
     def count_reused(self, lease: Lease, start: int) -> Reuse:
         """Of the tokens from position `start` on that a lease had: those that were used again since
         it was acquired. For a lease that is released; its tokens may be evicted."""
-        own = [] if lease._end is None else [it for it in path_up(lease._end) if it.end > start]
+        path = () if lease._end is None else path_up(lease._end)
+        own = list(takewhile(lambda it: it.end > start, path))
         reused = sum(it.size for it in own if it.hits)
         return Reuse(sum(it.size for it in own), reused)
 

@@ -25,7 +25,7 @@ class Plan:
 
     passes: that are on. source: the graph before them. graph: the one that is run. program: what is
     submitted. plain: the same without merged texts, for runs that speculate. prefix: nodes that
-    every run begins with, where these are planted. roots: of the forks, and when each is used.
+    every run begins with, where these are planted.
     """
 
     passes: frozenset[str]
@@ -36,7 +36,6 @@ class Plan:
     folding: Folded
     lengths: Lengths
     prefix: tuple[Node, ...]
-    roots: tuple[Root, ...] = ()
 
     @property
     def is_ahead(self) -> bool:
@@ -55,6 +54,11 @@ class Plan:
             for block in self.program.ops
         )
         return replace(self.program, ops=ops)
+
+    @property
+    def roots(self) -> tuple[Root, ...]:
+        """The prompts that branches share, and when each is used; computed at each call."""
+        return roots_of(self.graph) if "hints" in self.passes else ()
 
     @property
     def num_dead(self) -> int:
@@ -78,7 +82,6 @@ def planned(graph: Graph, passes: Iterable[str] | None = None) -> Plan:
         found,
         lengths,
         constant_prefix(used) if "prefixes" in names else (),
-        roots_of(used) if "hints" in names else (),
     )
 
 

@@ -63,6 +63,12 @@ def writer(text: str) -> Callable[[Call], Completion]:
     return script
 
 
+def astray(text: str) -> Callable[[Call], Completion]:
+    """A model that writes CARD, and this text in the place of what follows its first name."""
+    written, right = writer(text), writer(CARD)
+    return lambda call: (written if prompt_text(call.prompt).endswith('"name": "') else right)(call)
+
+
 def card(s: Any) -> None:
     s += 'x{"name": "' + gen("name", 8, stop='"') + '", "age": ' + gen("age", 8, stop=",")
     s += ', "city": "' + gen("city", 8, stop='"') + '"}'
@@ -118,11 +124,7 @@ def test_a_limit_bounds_the_overrun() -> None:
 def test_text_that_does_not_match_is_dropped_and_counted() -> None:
     other = 'x{"name": "Ada", "years": 36}'
 
-    def script(call: Call) -> Completion:
-        prompt = prompt_text(call.prompt)
-        return writer(other if prompt.endswith('"name": "') else CARD)(call)
-
-    backend = ScriptedBackend(script)
+    backend = ScriptedBackend(astray(other))
     state = function(card).run(backend=backend, temperature=0, speculate=True)
     assert (state["name"], state["age"], state["city"]) == ("Ada", "36", "London")
     assert len(backend.calls) == 2
@@ -251,11 +253,7 @@ def test_a_call_is_left_as_soon_as_its_last_gen_has_ended() -> None:
 def test_a_call_is_left_where_its_answer_is_not_of_the_template() -> None:
     other = 'x{"name": "Ada", "born": 1815 in London, and so on and on.'
 
-    def script(call: Call) -> Completion:
-        prompt = prompt_text(call.prompt)
-        return writer(other if prompt.endswith('"name": "') else CARD)(call)
-
-    backend = Typist(script)
+    backend = Typist(astray(other))
     state = function(card).run(backend=backend, temperature=0, speculate=True)
     assert (state["name"], state["age"], state["city"]) == ("Ada", "36", "London")
     assert backend.written[0] == 'Ada", "b'

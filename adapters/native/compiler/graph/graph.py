@@ -153,8 +153,9 @@ def _parsed(source: str | bytes) -> Any:
     try:
         return json.loads(content, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        shown = content[:60]
-        raise InvalidGraph("graph", shown, f"JSON ({error})") from error
+        shown = content[:60].decode(errors="replace")
+        made = "JSON, as program.compile().save(PATH) writes it"
+        raise InvalidGraph("graph", shown, f"{made} ({error})") from error
 
 
 def _check_size(content: bytes) -> None:
