@@ -1,34 +1,52 @@
-"""Forks: a hinted root is pinned in the cache until its branches are done.
+"""Forks and pauses: a hinted root is pinned in the cache until its branches are done, and what a
+program wrote until its next call.
 
-A pin is a lease. It is counted down as branches finish, and released by count or by time-out, or
-at once when the pool is needed for something else: a hint may be wrong and must cost only time.
+A pin is a lease. That of a root is counted down as branches finish, and released by count or by
+time-out, or at once when the pool is needed for something else: a hint may be wrong and must cost
+only time, and only its owner's. So the pins of a tenant hold no more than its share of a part of
+the pool. Programs that came first keep what they wrote: of more programs than fit, in turn, none
+would find anything again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..api.protocol import ForkHint
+from ..api.protocol import Call, ForkHint
 from ..radix.cache import Lease, RadixCache
 from .sequence import Job, Sequence
+
+PINNED = 0.5  # of the pool: what tenants pin by hints holds no more
+GRACE = 1.0  # seconds that a program's next call may come late
+_HELD = "\0"  # begins the names of what programs hold
 
 
 @dataclass(slots=True)
 class _Root:
+    """due: when its program is expected to call again; None: it is the root of a fork. size: tokens
+    that nothing else held when it was pinned."""
+
     lease: Lease
     num_left: int | None
     expires: float
+    due: float | None = None
+    size: int = 0
 
 
 class Roots:
     """The pinned roots of one cache, by namespace (or whose names these are) and name.
 
     cache: whose leases they are. timeout: seconds after its last use that a root stays pinned.
+    share: of all that is pinned, what a tenant's may be; None: all.
     """
 
-    def __init__(self, cache: RadixCache, timeout: float) -> None:
+    def __init__(
+        self, cache: RadixCache, timeout: float, share: Callable[[str], float] = lambda name: 1.0
+    ) -> None:
         self._cache = cache
         self._timeout = timeout
+        self._share = share
         self._roots: dict[tuple[str, str], _Root] = {}
 
     def __len__(self) -> int:
@@ -42,7 +60,41 @@ class Roots:
         if branches == 0 or lease.length == 0:
             self._cache.release(lease)
             return
-        self._roots[namespace, root] = _Root(lease, branches, now + self._timeout)
+        entry = _Root(lease, branches, now + self._timeout, size=self._cache.count_sole(lease))
+        self._keep((namespace, root), entry)
+
+    def hold(self, namespace: str, program: str, lease: Lease, pause: float, now: float) -> None:
+        """Keep what a program wrote (`lease` is owned from now on) until it is expected to call
+        again, where there is room for it."""
+        self.resume(namespace, program)
+        due = now + min(max(0.0, pause), self._timeout)
+        size = self._cache.count_sole(lease)
+        if lease.length == 0 or self._excess(_tenant(namespace), size) > 0:
+            self._cache.release(lease)
+            return
+        entry = _Root(lease, None, due + min(GRACE, self._timeout), due, size)
+        self._roots[namespace, _HELD + program] = entry
+
+    def resume(self, namespace: str, program: str) -> None:
+        """A program calls again, or has ended: what it wrote is held no longer."""
+        self.unpin(namespace, _HELD + program)
+
+    def _keep(self, key: tuple[str, str], entry: _Root) -> None:
+        """Pin a root, in the place of others of its tenant that are too much then."""
+        tenant = _tenant(key[0])
+        while self._excess(tenant, entry.size) > 0 and self.release_one(tenant):
+            continue
+        self._roots[key] = entry
+
+    def _excess(self, tenant: str, size: int) -> float:
+        """Tokens by which a tenant's pins are more than its share with so many more."""
+        own = sum(it.size for (space, _), it in self._roots.items() if _tenant(space) == tenant)
+        return own + size - PINNED * self._cache.capacity * self._share(tenant)
+
+    def release_excess(self, tenant: str) -> bool:
+        """Release a pin of another tenant that pins more than its share. False: none does."""
+        others = [name for name in self.held() if name != tenant and self._excess(name, 0) > 0]
+        return bool(others) and self.release_one(others[0])
 
     def has(self, namespace: str, root: str) -> bool:
         """Whether this root is pinned."""
@@ -88,19 +140,21 @@ class Roots:
         """Tokens of pinned roots by tenant."""
         found: dict[str, int] = {}
         for (space, _), entry in self._roots.items():
-            found[_tenant(space)] = found.get(_tenant(space), 0) + entry.lease.length
+            size = entry.lease.length if entry.due is None else entry.size
+            found[_tenant(space)] = found.get(_tenant(space), 0) + size
         return found
 
     def release_one(self, tenant: str | None = None) -> bool:
-        """Release a root, because the pool is needed: of this tenant (None: of the one whose roots
-        have most tokens), the one that expires first. False if none is pinned."""
+        """Release a pin, because the pool is needed: of this tenant (None: of the one whose pins
+        have most tokens), what is used last of what programs hold, else the root that expires
+        first. False if nothing is pinned."""
         held = self.held()
         if tenant is None:
             tenant = max(held, key=held.__getitem__, default="")
         if tenant not in held:
             return False
-        found = (key for key in self._roots if _tenant(key[0]) == tenant)
-        self.unpin(*min(found, key=lambda key: self._roots[key].expires))
+        found = {key: it for key, it in self._roots.items() if _tenant(key[0]) == tenant}
+        self.unpin(*min(found, key=lambda key: _urgency(found[key])))
         return True
 
 
@@ -124,6 +178,17 @@ class RootPinning:
             lease = self._cache.acquire(job.call.namespace, sequence.ids[:length], length)
             self._roots.pin(_space(job), hint.root, lease, hint.branches, now)
 
+    def hold(self, sequence: Sequence, now: float) -> None:
+        """Hold what an ended sequence leaves in the cache, if its program goes on with it."""
+        job, hint = sequence.job, self._hint(sequence.job)
+        if hint is None or hint.program is None or job.is_prefill_only or sequence.index:
+            return
+        if sequence.is_aborted or not goes_on(hint):
+            self._roots.resume(_space(job), hint.program)
+            return
+        lease = self._cache.acquire(job.call.namespace, sequence.tokens, sequence.num_ids)
+        self._roots.hold(_space(job), hint.program, lease, hint.pause or 0.0, now)
+
     def count_root_tokens(self, sequence: Sequence) -> int:
         """The cached tokens of a sequence that belong to the root of its hint; 0 where that was not
         computed before."""
@@ -144,11 +209,28 @@ class RootPinning:
         return job.call.hint if self._is_on else None
 
 
+def goes_on(hint: ForkHint) -> bool:
+    """Whether a program calls again, with the text of the call that bears this hint."""
+    return hint.next_use != 0 and (hint.next_use or hint.calls_left or 0) > 0
+
+
+def resume(roots: Roots, job: Job) -> None:
+    """A call has started: what its program held, it has itself now."""
+    hint = job.call.hint
+    if hint is not None and hint.program is not None:
+        roots.resume(_space(job), hint.program)
+
+
 def _space(job: Job) -> str:
     """Within which the names of roots are known: tenants may share a namespace of the cache, but no
     names."""
-    call = job.call
+    call: Call = job.call
     return call.namespace if call.tenant is None else f"{call.tenant}\0{call.namespace}"
+
+
+def _urgency(entry: _Root) -> tuple[bool, float]:
+    """Sorts what is to be released first before what is needed sooner."""
+    return (True, entry.expires) if entry.due is None else (False, -entry.due)
 
 
 def _tenant(space: str) -> str:

@@ -14,7 +14,7 @@ from ..api.batch import Ints
 from ..radix.cache import Lease, RadixCache
 from .batch import Part
 from .endings import Endings
-from .forks import Roots
+from .forks import Roots, resume
 from .pictures.features import Features
 from .preemption import NOTHING, Holders, NewTokenRatio, is_prefilling, unallocated
 from .prefilling import Prefilling
@@ -209,6 +209,8 @@ class Scheduler:
             lease = self._acquire(sequence)
             available -= before - self._cache.num_available
             needed = sequence.num_ids - lease.length + self._new_token_ratio.expected(sequence)
+            if needed > available:
+                available += self._unpin(needed - available, sequence)
             if self._fits(needed, available):
                 available = max(0, available - needed)
                 self._start(sequence, lease)
@@ -259,7 +261,19 @@ class Scheduler:
             continue
         return True
 
+    def _unpin(self, missing: int, sequence: Sequence) -> int:
+        """Release what other tenants pin beyond their share, and, for one that is overdue, what its
+        own tenant pins, as far as slots are missing; how many became available."""
+        before, roots, owner = self._cache.num_available, self._roots, sequence.job.call.owner
+        while self._cache.num_available - before < missing and roots.release_excess(owner):
+            continue
+        if self._queue.is_overdue(sequence):
+            while self._cache.num_available - before < missing and roots.release_one(owner):
+                continue
+        return self._cache.num_available - before
+
     def _start(self, sequence: Sequence, lease: Lease) -> None:
+        resume(self._roots, sequence.job)
         self._queue.admit(sequence, sequence.num_ids - lease.length)
         sequence.lease = lease
         sequence.row = self._rows.pop()
