@@ -10,8 +10,8 @@ would only fill the pool.
 
 Calls whose hint says how much is left of their program rank higher: the least work first (shortest
 remaining processing time). Branches of one program have about the same rest, so they join at about
-the same time. A long program ages, not only its calls: with each admission since its first call came
-its calls rank higher. Match and this credit together count as `context_len` at most, so the bound
+the same time. A long program ages, not only its calls: they rank higher with each admission since
+its first call came. Match and this credit together count as `context_len` at most, so the bound
 stays.
 
 All this is of one tenant's sequences. Tenants take turns, by what each has got (`tenants`); one
