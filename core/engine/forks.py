@@ -63,17 +63,17 @@ class Roots:
         entry = _Root(lease, branches, now + self._timeout, size=self._cache.count_sole(lease))
         self._keep((namespace, root), entry)
 
-    def hold(self, namespace: str, program: str, lease: Lease, pause: float, now: float) -> None:
+    def hold(self, namespace: str, program: str, lease: Lease, due: float) -> bool:
         """Keep what a program wrote (`lease` is owned from now on) until it is expected to call
-        again, where there is room for it."""
+        again; False where there is no room for it."""
         self.resume(namespace, program)
-        due = now + min(max(0.0, pause), self._timeout)
         size = self._cache.count_sole(lease)
         if lease.length == 0 or self._excess(_tenant(namespace), size) > 0:
             self._cache.release(lease)
-            return
+            return False
         entry = _Root(lease, None, due + min(GRACE, self._timeout), due, size)
         self._roots[namespace, _HELD + program] = entry
+        return True
 
     def resume(self, namespace: str, program: str) -> None:
         """A program calls again, or has ended: what it wrote is held no longer."""
@@ -127,6 +127,11 @@ class Roots:
         for key in [key for key, entry in self._roots.items() if entry.expires <= now]:
             self.unpin(*key)
 
+    @property
+    def timeout(self) -> float:
+        """Seconds after its last use that a root stays pinned."""
+        return self._timeout
+
     def next_expiry(self) -> float | None:
         """When `expire` has something to do next."""
         return min((entry.expires for entry in self._roots.values()), default=None)
@@ -174,20 +179,9 @@ class RootPinning:
         length = sequence.prompt_len if job.is_prefill_only else job.root_len
         if hint is None or not hint.root or not length or sequence.index or sequence.is_aborted:
             return
-        if job.is_prefill_only or not self._roots.has(_space(job), hint.root):
+        if job.is_prefill_only or not self._roots.has(space_of(job), hint.root):
             lease = self._cache.acquire(job.call.namespace, sequence.ids[:length], length)
-            self._roots.pin(_space(job), hint.root, lease, hint.branches, now)
-
-    def hold(self, sequence: Sequence, now: float) -> None:
-        """Hold what an ended sequence leaves in the cache, if its program goes on with it."""
-        job, hint = sequence.job, self._hint(sequence.job)
-        if hint is None or hint.program is None or job.is_prefill_only or sequence.index:
-            return
-        if sequence.is_aborted or not goes_on(hint):
-            self._roots.resume(_space(job), hint.program)
-            return
-        lease = self._cache.acquire(job.call.namespace, sequence.tokens, sequence.num_ids)
-        self._roots.hold(_space(job), hint.program, lease, hint.pause or 0.0, now)
+            self._roots.pin(space_of(job), hint.root, lease, hint.branches, now)
 
     def count_root_tokens(self, sequence: Sequence) -> int:
         """The cached tokens of a sequence that belong to the root of its hint; 0 where that was not
@@ -196,32 +190,20 @@ class RootPinning:
         hint = self._hint(job)
         if hint is None or job.is_prefill_only:
             return 0
-        length = job.root_len or self._roots.length(_space(job), hint.root)
+        length = job.root_len or self._roots.length(space_of(job), hint.root)
         return min(sequence.cached_len or 0, length)
 
     def finish_branch(self, job: Job, now: float) -> None:
         """A branch is done with its root."""
         hint = self._hint(job)
         if hint is not None and not job.is_prefill_only:
-            self._roots.finish_branch(_space(job), hint.root, now)
+            self._roots.finish_branch(space_of(job), hint.root, now)
 
     def _hint(self, job: Job) -> ForkHint | None:
         return job.call.hint if self._is_on else None
 
 
-def goes_on(hint: ForkHint) -> bool:
-    """Whether a program calls again, with the text of the call that bears this hint."""
-    return hint.next_use != 0 and (hint.next_use or hint.calls_left or 0) > 0
-
-
-def resume(roots: Roots, job: Job) -> None:
-    """A call has started: what its program held, it has itself now."""
-    hint = job.call.hint
-    if hint is not None and hint.program is not None:
-        roots.resume(_space(job), hint.program)
-
-
-def _space(job: Job) -> str:
+def space_of(job: Job) -> str:
     """Within which the names of roots are known: tenants may share a namespace of the cache, but no
     names."""
     call: Call = job.call

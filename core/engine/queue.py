@@ -58,7 +58,7 @@ class WaitingQueue:
         hints: bool = True,
     ) -> None:
         self._order = order
-        self._hints = hints
+        self.hints = hints
         self._ageing = ageing
         self._context_len = context_len
         self._random = random.Random(seed)
@@ -85,7 +85,7 @@ class WaitingQueue:
         """Add a sequence; its age counts from now."""
         self._enter(sequence)
         sequence.arrival = self.tenants[sequence.job.call.owner].num_admitted
-        sequence.credit = self._credit(sequence) if self._hints else 0
+        sequence.credit = self._credit(sequence) if self.hints else 0
         self._num_added += 1
         self._insert(sequence, self._num_added)
 

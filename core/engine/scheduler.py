@@ -14,7 +14,8 @@ from ..api.batch import Ints
 from ..radix.cache import Lease, RadixCache
 from .batch import Part
 from .endings import Endings
-from .forks import Roots, resume
+from .forks import Roots
+from .pauses import Pauses
 from .pictures.features import Features
 from .preemption import NOTHING, Holders, NewTokenRatio, is_prefilling, unallocated
 from .prefilling import Prefilling
@@ -53,6 +54,7 @@ class Scheduler:
         self._changed: list[tuple[int, int, int]] = []
         self._endings = endings or Endings(cache, is_on=False)
         self.features: Features[Sequence] = features or Features()
+        self.pauses = Pauses(cache, roots, queue.hints)
         self.shares = StepShares(queue.tenants, chunk_tokens)
         self.table: Ints = np.zeros((max_running, context_len), np.int32)
         self.running: list[Sequence] = []
@@ -273,7 +275,7 @@ class Scheduler:
         return self._cache.num_available - before
 
     def _start(self, sequence: Sequence, lease: Lease) -> None:
-        resume(self._roots, sequence.job)
+        self.pauses.end(sequence.job)
         self._queue.admit(sequence, sequence.num_ids - lease.length)
         sequence.lease = lease
         sequence.row = self._rows.pop()

@@ -284,6 +284,13 @@ class RadixCache:
         if lease._end is not None:
             self._tree.expedite(lease._end)
 
+    def release_first(self, lease: Lease) -> None:
+        """As `release`, of tokens that are used again, but later than all others: what no other
+        path goes through is evicted first."""
+        self.release(lease)
+        if lease._end is not None:
+            self._tree.postpone(lease._end)
+
     def count_reused(self, lease: Lease, start: int) -> Reuse:
         """Of the tokens from position `start` on that a lease had: those that were used again since
         it was acquired. For a lease that is released; its tokens may be evicted."""
