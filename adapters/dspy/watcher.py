@@ -35,7 +35,7 @@ class Watcher(BaseCallback):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self._courses = Courses()
+        self.courses = Courses()
 
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """A run begins with its outermost module, unless that calls the model only once."""
@@ -44,7 +44,7 @@ class Watcher(BaseCallback):  # type: ignore[misc]
             _choice.set(keywords.get("tool_choice"))
         else:
             is_outermost = not dspy.settings.caller_modules
-            run_begins(call_id, self._courses, instance, is_outermost=is_outermost)
+            run_begins(call_id, self.courses, instance, is_outermost=is_outermost)
 
     def on_module_end(self, call_id: str, outputs: Any, exception: Any = None) -> None:
         """What was kept for the run is kept no more."""

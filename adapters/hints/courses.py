@@ -69,13 +69,43 @@ class Rest:
 @dataclass(slots=True, eq=False)
 class Made:
     """A call of a run. begun, ended: seconds of the clock; it has not ended where these are equal.
-    text: of its prompt, where that is compared."""
+    text: of its prompt, where that is compared. guess: what its hint said would follow; None:
+    nothing was known. prompt_tokens, cached_tokens: of its prompt, and those that were cached."""
 
     place: Place
     begun: float
     ended: float
     tokens: int
     text: str = ""
+    guess: ForkHint | None = None
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KindReport:
+    """What runs of one kind did, and how good the guesses were.
+
+    guesses: calls whose hint said what would follow. wrong: those after which more than one call
+      more or less followed, or whose text was used again though it was said not to be, or not
+      though it was said to be.
+    """
+
+    kind: Hashable
+    runs: int = 0
+    calls: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    guesses: int = 0
+    wrong: int = 0
+
+    def __str__(self) -> str:
+        share = self.cached_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+        return (
+            f"{_name(self.kind)[:32]:32}  {self.runs:6,} runs  {self.calls:7,} calls  "
+            f"{self.cached_tokens:9,} of {self.prompt_tokens:9,} prompt tokens cached "
+            f"({share:.0%}), {self.wrong:,} of {self.guesses:,} guesses wrong"
+        )
 
 
 class Courses:
@@ -85,6 +115,17 @@ class Courses:
         self._clock = clock
         self._lock = threading.Lock()
         self._kinds: OrderedDict[Hashable, OrderedDict[Place, Rest]] = OrderedDict()
+        self._reports: OrderedDict[Hashable, KindReport] = OrderedDict()
+
+    @property
+    def reports(self) -> tuple[KindReport, ...]:
+        """What each kind did, the one whose run ended last at the end."""
+        with self._lock:
+            return tuple(self._reports.values())
+
+    def report(self) -> str:
+        """The same as a few lines of text."""
+        return "\n".join(map(str, self.reports))
 
     def begin(self, kind: Hashable = "") -> Course:
         """A run of a program of this kind begins."""
@@ -107,8 +148,11 @@ class Courses:
                 places.move_to_end(place)
             while len(places) > MOST_PLACES:
                 places.popitem(last=False)
+            before = self._reports.pop(kind, KindReport(kind))
+            self._reports[kind] = _added(before, calls, [rest for _, rest in rests])
             if len(self._kinds) > MOST_KINDS:
-                self._kinds.popitem(last=False)
+                gone, _ = self._kinds.popitem(last=False)
+                self._reports.pop(gone, None)
 
 
 class Course:
@@ -139,6 +183,7 @@ class Course:
         elif known is not None:
             hint = replace(hint, calls_left=known.calls_left, tokens_left=known.tokens_left)
         if made is not None:
+            made.guess = None if rest is None else hint
             with self._lock:
                 self._open.setdefault(id(call.prompt), []).append(made)
         return replace(call, hint=hint)
@@ -170,7 +215,34 @@ class Course:
     def _ended(self, made: Made, reply: Reply) -> None:
         made.ended = max(self._clock(), made.begun + 1e-9)
         if reply.error() is None:
-            made.tokens = reply.result(0).usage.completion_tokens
+            usage = reply.result(0).usage
+            made.tokens = usage.completion_tokens
+            made.prompt_tokens, made.cached_tokens = usage.prompt_tokens, usage.cached_tokens
+
+
+def _added(
+    before: KindReport, calls: Sequence[Made], rests: Sequence[tuple[int, int, int, float]]
+) -> KindReport:
+    guessed = [(it.guess, rest) for it, rest in zip(calls, rests, strict=True) if it.guess]
+    return KindReport(
+        before.kind,
+        before.runs + 1,
+        before.calls + len(calls),
+        before.prompt_tokens + sum(it.prompt_tokens for it in calls),
+        before.cached_tokens + sum(it.cached_tokens for it in calls),
+        before.guesses + len(guessed),
+        before.wrong + sum(_is_wrong(guess, rest) for guess, rest in guessed),
+    )
+
+
+def _is_wrong(guess: ForkHint, rest: tuple[int, int, int, float]) -> bool:
+    num_calls, _, next_use, _ = rest
+    is_used = None if guess.next_use is None else guess.next_use > 0
+    return abs((guess.calls_left or 0) - num_calls) > 1 or is_used not in (None, next_use > 0)
+
+
+def _name(kind: Hashable) -> str:
+    return ".".join(map(str, kind)) if isinstance(kind, tuple) else str(kind)
 
 
 def _rest_of(made: Made, calls: Sequence[Made]) -> tuple[int, int, int, float]:

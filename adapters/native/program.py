@@ -41,7 +41,7 @@ class Program(Runnable):
         update_wrapper(self, body)
         super().__init__(body, bound, speculate)
         self.name: str = name or str(getattr(body, "__name__", "program"))
-        self._courses = Courses() if courses is None else courses
+        self.courses = Courses() if courses is None else courses
         self._new_run = self._followed
 
     def __repr__(self) -> str:
@@ -66,10 +66,10 @@ class Program(Runnable):
         UnknownKeyword for what is not an argument of the program."""
         self._parameters.check(kwargs)
         bound = {**self.bound, **kwargs}
-        return type(self)(self.body, self.name, bound, self.speculate, self._courses)
+        return type(self)(self.body, self.name, bound, self.speculate, self.courses)
 
     def _followed(self, *args: Any) -> Run:
-        return Run(*args, course=self._courses.begin())
+        return Run(*args, course=self.courses.begin())
 
     def compile(
         self,

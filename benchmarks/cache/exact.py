@@ -39,7 +39,7 @@ class ProgramLog:
 
     def watch(self, programs: Iterator[Program]) -> Iterator[Program]:
         """The same programs, watched."""
-        return (_changed(it, partial(self._call, index)) for index, it in enumerate(programs))
+        return (changed(it, partial(self._call, index)) for index, it in enumerate(programs))
 
     def _call(self, index: int, call: Call) -> Program:
         self._num_events += 1
@@ -64,7 +64,7 @@ class Hinted:
 
     def wrap(self, programs: Iterator[Program]) -> Iterator[Program]:
         """The same programs, with hints."""
-        return (_changed(it, partial(self._hinted, index)) for index, it in enumerate(programs))
+        return (changed(it, partial(self._hinted, index)) for index, it in enumerate(programs))
 
     def _hinted(self, index: int, call: Call) -> Call:
         found = self._hints[_key(index, call)]
@@ -75,7 +75,7 @@ class Hinted:
         return replace(call, hint=hint)
 
 
-def _changed(program: Program, change: Callable[[Call], Step]) -> Program:
+def changed(program: Program, change: Callable[[Call], Step]) -> Program:
     """A program with each of its calls changed, also those of the programs that it runs."""
     answers = None
     while True:
@@ -84,7 +84,7 @@ def _changed(program: Program, change: Callable[[Call], Step]) -> Program:
         except StopIteration as end:
             return end.value
         answers = yield [
-            change(step) if isinstance(step, Call) else _changed(step, change) for step in steps
+            change(step) if isinstance(step, Call) else changed(step, change) for step in steps
         ]
 
 

@@ -91,11 +91,6 @@ class Roots:
         own = sum(it.size for (space, _), it in self._roots.items() if _tenant(space) == tenant)
         return own + size - PINNED * self._cache.capacity * self._share(tenant)
 
-    def release_excess(self, tenant: str) -> bool:
-        """Release a pin of another tenant that pins more than its share. False: none does."""
-        others = [name for name in self.held() if name != tenant and self._excess(name, 0) > 0]
-        return bool(others) and self.release_one(others[0])
-
     def has(self, namespace: str, root: str) -> bool:
         """Whether this root is pinned."""
         return (namespace, root) in self._roots

@@ -264,14 +264,14 @@ class Scheduler:
         return True
 
     def _unpin(self, missing: int, sequence: Sequence) -> int:
-        """Release what other tenants pin beyond their share, and, for one that is overdue, what its
-        own tenant pins, as far as slots are missing; how many became available."""
+        """Release what other tenants pin that hold more than this one's, and, for one that is
+        overdue, what its own pins, as far as slots are missing; how many became available."""
         before, roots, owner = self._cache.num_available, self._roots, sequence.job.call.owner
-        while self._cache.num_available - before < missing and roots.release_excess(owner):
-            continue
-        if self._queue.is_overdue(sequence):
-            while self._cache.num_available - before < missing and roots.release_one(owner):
-                continue
+        is_overdue = self._queue.is_overdue(sequence)
+        while len(roots) and self._cache.num_available - before < missing:
+            largest = self._holders(roots.held()).largest
+            if (largest == owner and not is_overdue) or not roots.release_one(largest):
+                break
         return self._cache.num_available - before
 
     def _start(self, sequence: Sequence, lease: Lease) -> None:

@@ -80,7 +80,7 @@ class ForkWatch(BaseCallbackHandler):
         self._lock = threading.Lock()
         self._runs: OrderedDict[UUID, _Run] = OrderedDict()
         self._steps = Steps()
-        self._courses = Courses()
+        self.courses = Courses()
 
     def place_of(self, parent: UUID | None) -> Place | None:
         """The place of a call whose run has this parent; None where no program runs."""
@@ -111,7 +111,7 @@ class ForkWatch(BaseCallbackHandler):
         num_branches = found[1].count(",") + 1 if found else 0
         batcher = CallBatcher(num_branches, PATIENCE) if num_branches > 1 else None
         parent = kwargs.get("parent_run_id")
-        course = self._courses.begin(name) if parent is None else None
+        course = self.courses.begin(name) if parent is None else None
         run = _Run(parent, name, _here(), metadata.get(_TASK), batcher, course=course)
         with self._lock:
             self._runs[run_id] = run._replace(parent_batcher=self._step(run_id, run, metadata))

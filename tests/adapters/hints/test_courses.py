@@ -115,3 +115,13 @@ def test_a_long_run_is_learned_from_as_far_as_its_first_calls():
     hints = agent.run(MOST_CALLS + 1)
     assert hints[0].calls_left == MOST_CALLS - 1
     assert hints[-1].calls_left is None
+
+
+def test_a_report_counts_runs_cached_tokens_and_wrong_guesses():
+    agent = Agent()
+    for num_steps in (3, 3, 1):
+        agent.run(num_steps)
+    (report,) = agent.courses.reports
+    assert (report.runs, report.calls, report.guesses, report.wrong) == (3, 7, 4, 1)
+    assert report.prompt_tokens >= report.cached_tokens
+    assert agent.courses.report().endswith("1 of 4 guesses wrong")
