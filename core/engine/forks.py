@@ -18,6 +18,7 @@ from ..radix.cache import Lease, RadixCache
 from .sequence import Job, Sequence
 
 PINNED = 0.5  # of the pool: what tenants pin by hints holds no more
+LEAST = 128  # tokens of its own for which a program's text is held: less is computed again
 GRACE = 1.0  # seconds that a program's next call may come late
 _HELD = "\0"  # begins the names of what programs hold
 
@@ -65,10 +66,10 @@ class Roots:
 
     def hold(self, namespace: str, program: str, lease: Lease, due: float) -> bool:
         """Keep what a program wrote (`lease` is owned from now on) until it is expected to call
-        again; False where there is no room for it."""
+        again; False where it is little, or there is no room for it."""
         self.resume(namespace, program)
         size = self._cache.count_sole(lease)
-        if lease.length == 0 or self._excess(_tenant(namespace), size) > 0:
+        if size < LEAST or self._excess(_tenant(namespace), size) > 0:
             self._cache.release(lease)
             return False
         entry = _Root(lease, None, due + min(GRACE, self._timeout), due, size)
