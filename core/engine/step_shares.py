@@ -223,7 +223,7 @@ class StepShares:
         prompts = work._replace(rows=0, context=0)
         seconds = share * costs.of(prompts) + self._saved.pop(name, 0.0)
         if must_run:
-            seconds = max(seconds, size * (costs.base + 2 * costs.chunk))
+            seconds = max(seconds, size * (0.5 * costs.base + 2 * costs.chunk))
         tokens = costs.prompt_tokens(seconds, prompts)
         if tokens < (first := self._first.get(name, _NOTHING)).tokens:
             tokens = min(first.tokens, costs.prompt_tokens(seconds, first))
