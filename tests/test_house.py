@@ -187,7 +187,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
         *(*ROUTES, "core/common/", "adapters/", "adapters/http/requests/"),
         *("adapters/http/forkroot/", "adapters/native/*"),
     ),
-    "adapters/http/bench/": ("core/api/", "adapters/"),
+    "adapters/http/bench/": ("core/api/", "adapters/", "adapters/common/"),
     "adapters/http/": (*BASE, "adapters/", "adapters/common/", "adapters/http/*"),
     "adapters/ray/": (
         *(*BASE, "core/model/hub/", "core/process/", "adapters/", "adapters/common/"),
