@@ -17,16 +17,17 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import forkroot
 from forkroot.adapters.router.policies import Replicas, policy_of
 from forkroot.benchmarks.common.checkpoints import words
+from forkroot.benchmarks.common.processes import cpu_seconds
 from forkroot.benchmarks.common.programs import Driver
 from forkroot.benchmarks.common.report import parser, report
 from forkroot.benchmarks.common.shapes import SHAPES
@@ -40,9 +41,16 @@ SLOTS = 60_000
 TURNS = 20  # chats of one client, one by one, in a round
 
 
+class Started(NamedTuple):
+    """A server of the command line. pid: of its process, which may have children."""
+
+    address: tuple[str, int]
+    pid: int
+
+
 @contextmanager
-def command(*arguments: str) -> Iterator[tuple[str, int]]:
-    """A server of the command line, in another process; its address."""
+def command(*arguments: str) -> Iterator[Started]:
+    """A server of the command line, in another process."""
     line = [sys.executable, "-m", "forkroot", *arguments, "--port", "0"]
     with subprocess.Popen(
         line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -50,16 +58,17 @@ def command(*arguments: str) -> Iterator[tuple[str, int]]:
         assert process.stdout is not None
         try:
             parts = urlsplit(process.stdout.readline().strip())
-            yield parts.hostname or "", parts.port or 0
+            yield Started((parts.hostname or "", parts.port or 0), process.pid)
         finally:
             process.terminate()
 
 
 class Server:
-    """A way to send chats: to a server, over open connections."""
+    """A way to send chats: to a server, over open connections. behind: by their names, the pids of
+    all processes that work for an answer."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        self._address = address
+    def __init__(self, address: tuple[str, int], behind: Mapping[str, int]) -> None:
+        self._address, self._behind = address, behind
         self._lines: list[Line] = []
 
     async def ask(self, client: int, text: str) -> Timed:
@@ -76,8 +85,9 @@ class Server:
         self._lines = [await Line.to(self._address) for _ in range(AT_ONCE)]
 
     def cpu(self) -> dict[str, float]:
-        """Of the client."""
-        return {"client": time.process_time()}
+        """Processor seconds so far, by process."""
+        own = {"client": time.process_time()}
+        return own | {name: sum(cpu_seconds(pid).values()) for name, pid in self._behind.items()}
 
 
 async def over_http(rounds: int) -> dict[str, Any]:
@@ -85,9 +95,13 @@ async def over_http(rounds: int) -> dict[str, Any]:
     found: dict[str, list[float]] = {}
     with ExitStack() as at_end:
         direct = at_end.enter_context(command("serve", "tiny", "--set", f"num_slots={SLOTS}"))
-        url = f"http://{direct[0]}:{direct[1]}"
+        url = "http://{}:{}".format(*direct.address)
         routed = at_end.enter_context(command("route", "--replica", url))
-        ways = {"direct": Server(direct), "routed": Server(routed)}
+        server = {"server": direct.pid}
+        ways = {
+            "direct": Server(direct.address, server),
+            "routed": Server(routed.address, {**server, "router": routed.pid}),
+        }
         for way in ways.values():
             await one_round(way, "warm", 2)
         for number in range(rounds):
@@ -99,13 +113,20 @@ async def over_http(rounds: int) -> dict[str, Any]:
             for name in turn:
                 many = await one_round(ways[name], f"many {number}", 2)
                 found.setdefault(f"{name} speed", []).append(many.speed)
+                for process, seconds in many.cpu.items():
+                    found.setdefault(f"{name} {process}", []).append(seconds / many.num)
     return {
         "direct_first_ms": _ms(found["direct first"]),
         "added_first_ms": _ms(_differences(found, "first")),
         "added_whole_ms": _ms(_differences(found, "whole")),
         "chats_per_s": round(median(found["direct speed"]), 1),
         "throughput_ratio": _ratio(found["routed speed"], found["direct speed"]),
+        "cpu_ms_per_chat": {name: _ms(found[name]) for name in sorted(found) if _is_process(name)},
     }
+
+
+def _is_process(name: str) -> bool:
+    return name.endswith(("client", "server", "router"))
 
 
 def _differences(found: dict[str, list[float]], what: str) -> list[float]:

@@ -26,6 +26,7 @@ from .errors import Fault, Refused, error_response, fault_of
 from .keys import ADMIN_PATHS, Client, Keys
 from .large_json import check_json
 from .metrics import Metrics
+from .relayed import PREFIX, Answer, RelayedReport, as_relayed, take_as
 from .request_registry import RequestContext, RequestRegistry
 from .runtime import Limits
 from .structure import is_json
@@ -62,19 +63,24 @@ class AdmissionMiddleware:
             await self.app(scope, receive, send)
             return
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        given = headers.get(b"x-request-id", "")
+        given, relayed = headers.get(b"x-request-id", ""), None
+        if scope["path"].startswith(PREFIX):
+            scope, relayed = as_relayed(scope, headers)
         context = RequestContext(given if _ID.fullmatch(given) else new_name(), route=scope["path"])
-        answer = _Answer(send, context.id)
+        answer = Answer(send, context) if relayed is None else RelayedReport(send, context)
         start = time.perf_counter()
         try:
             self.browsers.check(headers)
             context.client = self.keys.client(scope["path"], headers.get(b"authorization"))
-            if _is_counted(scope) and context.client.tenant != "admin":
-                self.registry.rate_limits.admit(context.client.tenant)
+            sender = context.client.tenant
+            if _is_counted(scope) and sender != "admin":
+                self.registry.rate_limits.admit(sender)
+            if relayed is not None:
+                take_as(relayed, context)
             with self._admitted(scope, context):
                 body = await self._body(receive, headers.get(b"content-length"))
                 if _is_counted(scope):
-                    await self.turns.take(context.client.tenant, len(body))
+                    await self.turns.take(sender, len(body))
                 is_read = (scope["method"], scope["path"]) in self.readers
                 if body and not is_read and is_json(headers.get(b"content-type", "")):
                     check = partial(check_json, body, self.limits.of_plugins)
@@ -143,7 +149,7 @@ class AdmissionMiddleware:
         return Refused(message, Fault(413, "invalid_request_error", "body_too_large"))
 
     async def _run(
-        self, scope: Scope, body: bytes, receive: Receive, answer: _Answer, context: RequestContext
+        self, scope: Scope, body: bytes, receive: Receive, answer: Answer, context: RequestContext
     ) -> None:
         """Run the routes, and cancel them when the client disconnects."""
         scope.setdefault("state", {})["request_context"] = context
@@ -160,9 +166,7 @@ class AdmissionMiddleware:
         finally:
             watch.cancel()
 
-    async def _fail(
-        self, error: Exception, scope: Scope, receive: Receive, answer: _Answer
-    ) -> None:
+    async def _fail(self, error: Exception, scope: Scope, receive: Receive, answer: Answer) -> None:
         if isinstance(error, _ClientDisconnected):
             return
         if fault_of(error).status == 500:
@@ -171,7 +175,7 @@ class AdmissionMiddleware:
             with contextlib.suppress(OSError):
                 await error_response(error)(scope, receive, answer.send)
 
-    def _note(self, scope: Scope, context: RequestContext, answer: _Answer, seconds: float) -> None:
+    def _note(self, scope: Scope, context: RequestContext, answer: Answer, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "none")
         status = answer.status or 499
         self.metrics.requests.labels(route, str(status)).inc()
@@ -222,25 +226,6 @@ def _is_counted(scope: Scope) -> bool:
 
 class _ClientDisconnected(Exception):
     """The client disconnected before its whole request had arrived."""
-
-
-class _Answer:
-    """The response, with the request's id as a header. status: 0 until it starts. is_whole: all of
-    it was sent."""
-
-    def __init__(self, send: Send, request_id: str) -> None:
-        self._send = send
-        self._id = request_id.encode()
-        self.status = 0
-        self.is_whole = False
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            message["headers"] = [*message.get("headers", ()), (b"x-request-id", self._id)]
-        await self._send(message)
-        if message["type"] == "http.response.body":
-            self.is_whole = not message.get("more_body", False)
 
 
 def _replay_body(body: bytes, disconnected: asyncio.Event) -> Receive:
