@@ -39,9 +39,11 @@ class RelayedAnswer:
         self._is_over, self._is_read = False, True
         self._error: BaseException | None = None
         self._woken: asyncio.Future[None] | None = None
+        self._write: Callable[[bytes], bool] | None = None
 
-    async def send_to(self, send: Send) -> None:
-        """Send all of it. Raises the error of a request that nothing was sent of."""
+    async def send_to(self, send: Send, write: Callable[[bytes], bool] | None) -> None:
+        """Send all of it. write: sends a piece at once if it can. Raises the error of a request
+        that nothing was sent of."""
         while not (self._pieces or self._is_over):
             await self._wait()
         if not self._status and self._error is not None:
@@ -49,9 +51,12 @@ class RelayedAnswer:
         start = {"type": "http.response.start", "status": self._status, "headers": self._headers}
         await send(start)
         while not self._is_over:
-            await send({"type": "http.response.body", "body": self._taken(), "more_body": True})
-            if not (self._pieces or self._is_over):
+            if not self._pieces:
+                self._write = write
                 await self._wait()
+                self._write = None  # what comes now comes behind what waits
+                continue
+            await send({"type": "http.response.body", "body": self._taken(), "more_body": True})
         rest = self._taken() + (b"" if self._error is None else self._last_event(self._error))
         await send({"type": "http.response.body", "body": rest, "more_body": False})
 
@@ -76,6 +81,8 @@ class RelayedAnswer:
             metric = self._metrics.first_token if is_first else self._metrics.next_token
             metric.observe(now - self._last)
         self._last = now
+        if self._write is not None and not self._pieces and self._write(piece):
+            return
         self._pieces.append(piece)
         self._num_waiting += len(piece)
         if self._num_waiting > _MOST_BYTES:

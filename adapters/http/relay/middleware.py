@@ -17,6 +17,7 @@ from ..server.keys import within
 from ..server.metrics import Metrics
 from ..server.request_registry import RequestContext, RequestRegistry
 from ..server.runtime import Runtime
+from ..server.sse import WRITER
 from .answer import RelayedAnswer
 from .bodies import PATHS, Relayed, relayed_of
 
@@ -58,7 +59,8 @@ class RelayPath:
         self._registry.watch(answer.reply, context, known.num_held)
         answer.cancel_there = await self._sent(len(body), request, answer)
         try:
-            await answer.send_to(send)
+            writer = scope.get("extensions", {}).get(WRITER)
+            await answer.send_to(send, None if writer is None else writer.write)
         except ForkrootError as error:
             context.refusal = fault_of(error).code
             await error_response(error)(scope, receive, send)
