@@ -74,7 +74,7 @@ class RelayTarget(Protocol):
         Raises nothing."""
 
     def end_relays(self) -> None:
-        """The running event loop ends: close its connections. Open requests end in BackendClosed."""
+        """The running event loop ends: close its connections; open requests end in an error."""
 
 
 @runtime_checkable
