@@ -3,6 +3,8 @@ lets an application write pieces of a body without a coroutine for each."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from .server.sse import WRITER
@@ -41,7 +43,8 @@ class HeadHttpTools(HttpToolsProtocol):
         self.is_in_head = False
         super().on_headers_complete()
         if self.cycle is not None:
-            self.scope["extensions"] = {WRITER: BodyWriter(self.cycle)}
+            writer: Any = {WRITER: BodyWriter(self.cycle)}
+            self.scope["extensions"] = writer
 
     def on_message_complete(self) -> None:
         """As in uvicorn; after a body that nobody read the next head is awaited."""
