@@ -77,9 +77,14 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
     bodies = [it for router in routers for it in router.routes if is_reader(it)]
     app.add_middleware(FastPath, routes=bodies, on_error=_report_error)
     if isinstance(runtime.backend, RelayHost):
-        of_paths = {it.path: it for it in bodies}
-        given = {"runtime": served, "registry": requests, "metrics": metrics, "routes": of_paths}
-        app.add_middleware(RelayPath, host=runtime.backend, **given)
+        app.add_middleware(
+            RelayPath,
+            host=runtime.backend,
+            runtime=served,
+            registry=requests,
+            metrics=metrics,
+            routes={it.path: it for it in bodies},
+        )
         app.state.relays = runtime.backend
     registry().add_routes(app, served)
     registry().started(runtime.backend)
