@@ -12,7 +12,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,13 +20,13 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..wire.names import new_name
+from ..wire.relaywire import CLIENT_HEADER, MARK, PREFIX, REPORT_HEADER, RelayedClient, report_of
 from . import audit
 from .browsers import Browsers
 from .errors import Fault, Refused, error_response, fault_of
-from .keys import ADMIN_PATHS, Client, Keys
+from .keys import ADMIN_PATHS, Client, Keys, relayed_by
 from .large_json import check_json
 from .metrics import Metrics
-from .relayed import PREFIX, Answer, RelayedReport, as_relayed, take_as
 from .request_registry import RequestContext, RequestRegistry
 from .runtime import Limits
 from .structure import is_json
@@ -65,9 +65,9 @@ class AdmissionMiddleware:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         given, relayed = headers.get(b"x-request-id", ""), None
         if scope["path"].startswith(PREFIX):
-            scope, relayed = as_relayed(scope, headers)
+            scope, relayed = _as_relayed(scope, headers)
         context = RequestContext(given if _ID.fullmatch(given) else new_name(), route=scope["path"])
-        answer = Answer(send, context) if relayed is None else RelayedReport(send, context)
+        answer = _Answer(send, context) if relayed is None else _RelayedAnswer(send, context)
         start = time.perf_counter()
         try:
             self.browsers.check(headers)
@@ -76,7 +76,8 @@ class AdmissionMiddleware:
             if _is_counted(scope) and sender != "admin":
                 self.registry.rate_limits.admit(sender)
             if relayed is not None:
-                take_as(relayed, context)
+                context.client = relayed_by(context.client, relayed)
+                context.deadline = relayed.deadline
             with self._admitted(scope, context):
                 body = await self._body(receive, headers.get(b"content-length"))
                 if _is_counted(scope):
@@ -149,7 +150,7 @@ class AdmissionMiddleware:
         return Refused(message, Fault(413, "invalid_request_error", "body_too_large"))
 
     async def _run(
-        self, scope: Scope, body: bytes, receive: Receive, answer: Answer, context: RequestContext
+        self, scope: Scope, body: bytes, receive: Receive, answer: _Answer, context: RequestContext
     ) -> None:
         """Run the routes, and cancel them when the client disconnects."""
         scope.setdefault("state", {})["request_context"] = context
@@ -166,7 +167,9 @@ class AdmissionMiddleware:
         finally:
             watch.cancel()
 
-    async def _fail(self, error: Exception, scope: Scope, receive: Receive, answer: Answer) -> None:
+    async def _fail(
+        self, error: Exception, scope: Scope, receive: Receive, answer: _Answer
+    ) -> None:
         if isinstance(error, _ClientDisconnected):
             return
         if fault_of(error).status == 500:
@@ -175,7 +178,7 @@ class AdmissionMiddleware:
             with contextlib.suppress(OSError):
                 await error_response(error)(scope, receive, answer.send)
 
-    def _note(self, scope: Scope, context: RequestContext, answer: Answer, seconds: float) -> None:
+    def _note(self, scope: Scope, context: RequestContext, answer: _Answer, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "none")
         status = answer.status or 499
         self.metrics.requests.labels(route, str(status)).inc()
@@ -226,6 +229,64 @@ def _is_counted(scope: Scope) -> bool:
 
 class _ClientDisconnected(Exception):
     """The client disconnected before its whole request had arrived."""
+
+
+class _Answer:
+    """The response, with the request's id as a header. status: 0 until it starts. is_whole: all of
+    it was sent."""
+
+    def __init__(self, send: Send, context: RequestContext) -> None:
+        self._send = send
+        self._context = context
+        self.status = 0
+        self.is_whole = False
+
+    async def send(self, message: Message) -> None:
+        """Send a message of ASGI."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            own = (b"x-request-id", self._context.id.encode())
+            message["headers"] = [*message.get("headers", ()), own]
+        await self._send(message)
+        if message["type"] == "http.response.body":
+            self.is_whole = not message.get("more_body", False)
+
+
+class _RelayedAnswer(_Answer):
+    """The response to a router, with a report of what it used: in a header, or after a stream."""
+
+    _is_stream = False
+
+    async def send(self, message: Message) -> None:
+        """As `_Answer.send`."""
+        if message["type"] == "http.response.start":
+            headers = list(message.get("headers", ()))
+            self._is_stream = any(it.startswith(b"text/event-stream") for _, it in headers)
+            if not self._is_stream and message["status"] == 200:
+                headers.append((REPORT_HEADER.lower().encode(), self._report()))
+            message["headers"] = headers
+        elif self._is_stream and not message.get("more_body", False):
+            comment = MARK + self._report() + b"\n\n"
+            message = {**message, "body": message.get("body", b"") + comment}
+        await super().send(message)
+
+    def _report(self) -> bytes:
+        replies = [it for it in list(self._context.replies) if it.done() and it.error() is None]
+        return report_of([it.result(0) for it in replies])
+
+
+def _as_relayed(scope: Scope, headers: Mapping[bytes, str]) -> tuple[Scope, RelayedClient | None]:
+    """The request that was relayed, and whose it is; any other one as it is."""
+    path = scope["path"].removeprefix(PREFIX)
+    header = headers.get(CLIENT_HEADER.lower().encode())
+    if header is None or not path.startswith("/"):
+        return scope, None
+    try:
+        client = RelayedClient.read(header)
+    except (ValueError, TypeError, RecursionError):
+        return scope, None  # a route that there is not
+    own: dict[str, Any] = {**scope, "path": path, "raw_path": path.encode()}
+    return own, client
 
 
 def _replay_body(body: bytes, disconnected: asyncio.Event) -> Receive:
