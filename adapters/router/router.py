@@ -169,11 +169,11 @@ class Router(ProcessLocal):
                 known = self._takes_relays = model, takes
         return known[1]
 
-    def placed(self, request: RelayRequest) -> Callable[[RelayReceiver], Callable[[], object]]:
-        """As `RelayHost.placed`: it goes to the replica that takes the request's call, and to
+    def prepare_relay(self, request: RelayRequest) -> Callable[[RelayReceiver], Callable[[], object]]:
+        """As `RelayHost.prepare_relay`: it goes to the replica that takes the request's call, and to
         another one where that ends before anything was delivered."""
-        placed_by = request_of(request.call, self._encoder)
-        return partial(self._relay, request, placed_by)
+        key = request_of(request.call, self._encoder)
+        return partial(self._relay, request, key)
 
     def end_relays(self) -> None:
         """As `RelayHost.end_relays`."""
@@ -182,12 +182,12 @@ class Router(ProcessLocal):
                 one.backend.end_relays()
 
     def _relay(
-        self, request: RelayRequest, placed_by: Request, receiver: RelayReceiver
+        self, request: RelayRequest, key: Request, receiver: RelayReceiver
     ) -> Callable[[], object]:
         if not self._owner.is_here:
             receiver.fail(self._owner.fork_error())
             return lambda: None
-        flight = RelayFlight(self, request, receiver, placed_by)
+        flight = RelayFlight(self, request, receiver, key)
         with self._lock:
             self._open[flight] = None
         flight.send()

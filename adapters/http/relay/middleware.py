@@ -91,9 +91,9 @@ class RelayPath:
         self, size: int, request: RelayRequest, answer: RelayedAnswer
     ) -> Callable[[], object]:
         """Send it; a long prompt is tokenized in a thread."""
-        place = partial(self._host.placed, request)
-        placed = await self._runtime.workers.run(size, place)
-        return placed(answer)
+        prepare = partial(self._host.prepare_relay, request)
+        send = await self._runtime.workers.run(size, prepare)
+        return send(answer)
 
 
 def _again(body: bytes, receive: Receive) -> Receive:

@@ -65,7 +65,7 @@ def targets() -> list[Target]:
 def sent(router: Router, is_stream: bool, **options: Any) -> tuple[Kept, Callable[[], object]]:
     call = Call((Text("a prompt"),), stream=is_stream, **options)
     kept = Kept()
-    return kept, router.placed(RelayRequest("/x", b"{}", call, {}, "id", is_stream))(kept)
+    return kept, router.prepare_relay(RelayRequest("/x", b"{}", call, {}, "id", is_stream))(kept)
 
 
 def run(targets: list[Target], action: Callable[[Router], object]) -> None:
