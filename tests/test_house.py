@@ -52,7 +52,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         *("core/fsm/grammar/", "kernels/devices.py", "adapters/native/interpreter/"),
         "adapters/native/compiler/graph/",
         *("adapters/dspy/patterns/", "adapters/guidance/grammar/"),
-        *("adapters/http/openai/", "adapters/http/sglang/"),
+        *("adapters/http/openai/", "adapters/http/sglang/", "adapters/http/relay/"),
     ),
     (
         *("core/fsm/", "core/model/", "adapters/http/forkroot/"),
@@ -183,6 +183,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/http/forkroot/": (
         *(*ROUTES, "adapters/", "adapters/http/requests/", "adapters/http/openai/"),
     ),
+    "adapters/http/relay/": (*ROUTES, "adapters/", "adapters/http/requests/"),
     "adapters/http/programs/": (
         *(*ROUTES, "core/common/", "adapters/", "adapters/http/requests/"),
         *("adapters/http/forkroot/", "adapters/native/*"),
