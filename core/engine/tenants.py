@@ -60,6 +60,11 @@ class Tenants:
         """The weight of one; 1 where it is not here."""
         return self._known[name].weight if name in self._known else 1.0
 
+    def share(self, name: str) -> float:
+        """What one may have of a thing that it shares with all that are here."""
+        others = sum(it.weight for other, it in self._known.items() if other != name)
+        return self.weight(name) / (self.weight(name) + others)
+
     def enter(self, name: str, weight: float) -> None:
         """A sequence waits."""
         tenant = self._known.get(name)
