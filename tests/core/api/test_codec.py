@@ -29,7 +29,6 @@ def test_what_a_backend_runs_comes_through() -> None:
 
 
 def test_defaults_are_left_out_and_unknown_fields_ignored() -> None:
-
     plain = msgpack.unpackb(pack(Call((Text("a"),))))
     assert set(plain) == {"@", "prompt"}
     plain["speed"] = 3
