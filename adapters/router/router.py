@@ -170,7 +170,9 @@ class Router(ProcessLocal):
                 known = self._takes_relays = model, takes
         return known[1]
 
-    def prepare_relay(self, request: RelayRequest) -> Callable[[RelayReceiver], Callable[[], object]]:
+    def prepare_relay(
+        self, request: RelayRequest
+    ) -> Callable[[RelayReceiver], Callable[[], object]]:
         """As `RelayHost.prepare_relay`: it goes to the replica that takes the request's call, and to
         another one where that ends before anything was delivered."""
         key = request_of(request.call, self._encoder)
