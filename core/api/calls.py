@@ -297,11 +297,16 @@ class Call:
             raise InvalidCall("scored_from", self.scored_from, "None beside options")
 
 
-def check_call(value: object) -> None:
-    """As `Call.check`, of what may be no call at all."""
+def as_call(value: object) -> Call:
+    """`value`, which is a call. Raises InvalidCall for anything else."""
     if not isinstance(value, Call):
         raise InvalidCall("call", value, _CALLS)
-    value.check()
+    return value
+
+
+def check_call(value: object) -> None:
+    """As `Call.check`, of what may be no call at all."""
+    as_call(value).check()
 
 
 def _is_hint(value: object) -> bool:

@@ -27,8 +27,8 @@ from collections.abc import Collection, Iterator
 
 from ..common.ranking import Ranking
 from ..radix.cache import RadixCache
+from .accounting.tenants import Tenants
 from .sequence import Sequence
-from .tenants import Tenants
 
 MATCHES_PER_STEP = 64
 TRIED_PER_STEP = 256  # sequences that do not fit, after which no more are tried

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Set
 from dataclasses import dataclass
 
-from ..common.fair_share import FairShare
+from ...common.fair_share import FairShare
 
 
 @dataclass(slots=True)
