@@ -155,7 +155,7 @@ class Roots:
         if tenant not in held:
             return False
         found = {key: it for key, it in self._roots.items() if _tenant(key[0]) == tenant}
-        self.unpin(*min(found, key=lambda key: _urgency(found[key])))
+        self.unpin(*min(found, key=lambda key: _release_order(found[key])))
         return True
 
 
@@ -206,7 +206,7 @@ def space_of(job: Job) -> str:
     return call.namespace if call.tenant is None else f"{call.tenant}\0{call.namespace}"
 
 
-def _urgency(entry: _Root) -> tuple[bool, float]:
+def _release_order(entry: _Root) -> tuple[bool, float]:
     """Sorts what is to be released first before what is needed sooner."""
     return (True, entry.expires) if entry.due is None else (False, -entry.due)
 
