@@ -160,13 +160,16 @@ KNOWS: dict[str, tuple[str, ...]] = {
     ),
     "adapters/native/jobs/": (*BASE, "adapters/", "adapters/common/", "adapters/native/*"),
     "adapters/native/": (
-        *(*BASE, "core/media/", "adapters/", "adapters/common/"),
+        *(*BASE, "adapters/hints/", "core/media/", "adapters/", "adapters/common/"),
         "adapters/native/*",
     ),
     "adapters/sglang/": (*BASE, "adapters/", "adapters/native/*"),
     "adapters/dspy/patterns/": ("core/api/", *SCHEMAS),
     "adapters/dspy/hints/": (*BASE, "adapters/hints/", "adapters/dspy/patterns/"),
-    "adapters/dspy/": (*BASE, "core/media/", "adapters/", "adapters/common/", "adapters/dspy/*"),
+    "adapters/dspy/": (
+        *(*BASE, "core/media/", "adapters/", "adapters/common/", "adapters/hints/"),
+        "adapters/dspy/*",
+    ),
     "adapters/langchain/hints/": (*BASE, "adapters/hints/"),
     "adapters/langchain/": (
         *BASE,

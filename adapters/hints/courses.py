@@ -134,7 +134,8 @@ class Courses:
     def rest(self, kind: Hashable, site: Site) -> Rest | None:
         """What follows a site, a copy; None where no run has come there."""
         with self._lock:
-            found = self._kinds.get(kind, {}).get(site)
+            sites = self._kinds.get(kind)
+            found = None if sites is None else sites.get(site)
             return None if found is None else replace(found)
 
     def learn(self, kind: Hashable, calls: Sequence[Made]) -> None:

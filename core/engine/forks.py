@@ -10,11 +10,12 @@ would find anything again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..api.protocol import Call, ForkHint
 from ..radix.cache import Lease, RadixCache
+from .preemption import Holders
 from .sequence import Job, Sequence
 
 PINNED = 0.5  # of the pool: what tenants pin by hints holds no more
@@ -144,6 +145,23 @@ class Roots:
             size = entry.lease.length if entry.due is None else entry.size
             found[_tenant(space)] = found.get(_tenant(space), 0) + size
         return found
+
+    def make_room(
+        self,
+        missing: int,
+        owner: str,
+        holders: Callable[[Mapping[str, int]], Holders],
+        is_overdue: bool,
+    ) -> int:
+        """Release what tenants pin that hold more than this owner, and, for one that is overdue,
+        what it pins itself, as far as slots are missing; how many became available. holders: of
+        slots, and of these pins beside them."""
+        before = self._cache.num_available
+        while self._roots and self._cache.num_available - before < missing:
+            name = holders(self.held()).largest
+            if (name == owner and not is_overdue) or not self.release_one(name):
+                break
+        return self._cache.num_available - before
 
     def release_one(self, tenant: str | None = None) -> bool:
         """Release a pin, because the pool is needed: of this tenant (None: of the one whose pins
