@@ -40,7 +40,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     (
         *("core/fsm/tokens/", "core/fsm/json_schema/patterns/", "kernels/cpu/attention/"),
-        *("core/engine/pictures/",),
+        *("core/engine/pictures/", "core/engine/accounting/"),
         *("kernels/cpu/linear/", "adapters/", "adapters/http/server/"),
     ),
     (
@@ -52,7 +52,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         *("core/fsm/grammar/", "kernels/devices.py", "adapters/native/interpreter/"),
         "adapters/native/compiler/graph/",
         *("adapters/dspy/patterns/", "adapters/guidance/grammar/"),
-        *("adapters/http/openai/", "adapters/http/sglang/"),
+        *("adapters/http/openai/", "adapters/http/sglang/", "adapters/http/relay/"),
     ),
     (
         *("core/fsm/", "core/model/", "adapters/http/forkroot/"),
@@ -97,8 +97,10 @@ KNOWS: dict[str, tuple[str, ...]] = {
     ),
     "core/fsm/": (*BASE, "core/fsm/*"),
     "core/engine/pictures/": (*BASE, "core/text/"),
+    "core/engine/accounting/": ("core/common/",),
     "core/engine/": (
         *(*BASE, "core/text/", "core/radix/", "core/fsm/", "core/fsm/tokens/"),
+        "core/engine/accounting/",
         "core/engine/pictures/",
     ),
     "core/process/": (
@@ -183,6 +185,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/http/forkroot/": (
         *(*ROUTES, "adapters/", "adapters/http/requests/", "adapters/http/openai/"),
     ),
+    "adapters/http/relay/": (*ROUTES, "adapters/", "adapters/http/requests/"),
     "adapters/http/programs/": (
         *(*ROUTES, "core/common/", "adapters/", "adapters/http/requests/"),
         *("adapters/http/forkroot/", "adapters/native/*"),

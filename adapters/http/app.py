@@ -19,9 +19,11 @@ from starlette.routing import BaseRoute, Match, Route
 
 from ...core.common.suggestions import did_you_mean
 from ..registry import registry
+from ..relays import RelayHost
 from .forkroot import calls, operation, page, prefixes, reports
 from .openai import chat, completions, models, responses
 from .programs import routes as programs
+from .relay.middleware import RelayPath
 from .requests.bodies import REPORTED_ERRORS, FastPath, is_reader
 from .requests.unknown import HEADER
 from .requests.validation_errors import validation_error
@@ -74,6 +76,16 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
         app.state.paths[route.path] |= route.methods or set()
     bodies = [it for router in routers for it in router.routes if is_reader(it)]
     app.add_middleware(FastPath, routes=bodies, on_error=_report_error)
+    if isinstance(runtime.backend, RelayHost):
+        app.add_middleware(
+            RelayPath,
+            host=runtime.backend,
+            runtime=served,
+            registry=requests,
+            metrics=metrics,
+            routes={it.path: it for it in bodies},
+        )
+        app.state.relays = runtime.backend
     registry().add_routes(app, served)
     registry().started(runtime.backend)
     app.add_middleware(
@@ -148,3 +160,5 @@ async def _with_threads(app: FastAPI) -> AsyncIterator[None]:
     with ThreadPoolExecutor(_NUM_THREADS, "forkroot-http") as pool:
         asyncio.get_running_loop().set_default_executor(pool)
         yield
+        if isinstance(host := getattr(app.state, "relays", None), RelayHost):
+            host.end_relays()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ...core.api.owner import Owner, ProcessLocal
@@ -28,12 +29,15 @@ from ...core.api.protocol import (
 from ...core.api.reply import Mailbox
 from ...core.common.exits import close_at_exit
 from ..programs import FEATURE, ProgramHost, ProgramReceiver, ProgramRequest
+from ..relays import RelayReceiver, RelayRequest, RelayTarget
 from .call_flight import CallFlight
 from .fleet import Fleet
 from .flight import End, Flight
 from .health import Watch
 from .keys import Encoder, answered, request_of
+from .policies import Request
 from .program_flight import ProgramFlight
+from .relay_flight import RelayFlight
 from .replica import Replica, ReplicaView, State
 from .reports import EvictionReader
 from .views import joined_info, joined_snapshot
@@ -80,6 +84,7 @@ class Router(ProcessLocal):
         self._open: dict[Flight, None] = {}
         self._held: dict[Flight, None] = {}
         self._num_resent = self._num_deaths = 0
+        self._takes_relays: tuple[str, bool] | None = None
         self.is_closed = False
         reader = EvictionReader(self.fleet, self._lock, lambda: self._encoder is not None)
         self.watch = Watch(self, self.fleet, self._lock, heartbeat, hang_timeout, reader)
@@ -148,6 +153,44 @@ class Router(ProcessLocal):
         if not self._owner.is_here:
             receiver.fail(self._owner.fork_error(), {})
             return lambda: None
+        with self._lock:
+            self._open[flight] = None
+        flight.send()
+        return flight.cancel
+
+    def takes_relays(self, model: str) -> bool:
+        """As `RelayHost.takes_relays`: whether all replicas that take calls do. Looked up once
+        between two ticks."""
+        known = self._takes_relays
+        if known is None or known[0] != model:
+            with self._lock:
+                ready = [it for it in self.fleet.replicas.values() if it.state is State.READY]
+                hosts = [it.backend for it in ready if isinstance(it.backend, RelayTarget)]
+                takes = 0 < len(hosts) == len(ready) and all(it.takes_relays(model) for it in hosts)
+                known = self._takes_relays = model, takes
+        return known[1]
+
+    def prepare_relay(
+        self, request: RelayRequest
+    ) -> Callable[[RelayReceiver], Callable[[], object]]:
+        """As `RelayHost.prepare_relay`: it goes to the replica that takes the request's call, and to
+        another one where that ends before anything was delivered."""
+        key = request_of(request.call, self._encoder)
+        return partial(self._relay, request, key)
+
+    def end_relays(self) -> None:
+        """As `RelayHost.end_relays`."""
+        for one in self.fleet.replicas.values():
+            if isinstance(one.backend, RelayTarget):
+                one.backend.end_relays()
+
+    def _relay(
+        self, request: RelayRequest, key: Request, receiver: RelayReceiver
+    ) -> Callable[[], object]:
+        if not self._owner.is_here:
+            receiver.fail(self._owner.fork_error())
+            return lambda: None
+        flight = RelayFlight(self, request, receiver, key)
         with self._lock:
             self._open[flight] = None
         flight.send()
@@ -252,6 +295,7 @@ class Router(ProcessLocal):
             if self.is_closed:
                 raise BackendClosed.before()
             found = self.fleet.add(backend, name, info)
+            self._takes_relays = None
             self.watch.follow(found)
         self._release_held()
         return found.name
@@ -305,7 +349,7 @@ class Router(ProcessLocal):
         """As `Dispatcher.land`."""
         has_answered = not isinstance(end, BaseException)
         keys: Iterable[bytes] = ()
-        if isinstance(flight, CallFlight) and isinstance(end, Completion):
+        if isinstance(flight, CallFlight | RelayFlight) and isinstance(end, Completion):
             keys = self._keys_of(flight, end)
         with self._changed:
             self.fleet.land(replica, has_answered)
@@ -316,7 +360,7 @@ class Router(ProcessLocal):
             if not replica.num_open:
                 self._changed.notify_all()
 
-    def _keys_of(self, flight: CallFlight, end: Completion) -> Iterable[bytes]:
+    def _keys_of(self, flight: CallFlight | RelayFlight, end: Completion) -> Iterable[bytes]:
         """What a replica holds besides the prompt, now that it has answered."""
         if not self.fleet.uses_tree:
             return ()
@@ -354,6 +398,7 @@ class Router(ProcessLocal):
 
     def tick(self) -> None:
         """Send held calls that some replica can take now, and end those that waited too long."""
+        self._takes_relays = None
         self._release_held()
         now = time.monotonic()
         with self._lock:
