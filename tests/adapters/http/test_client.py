@@ -171,7 +171,7 @@ def test_it_is_a_backend_and_reports_what_it_runs(remote, backend) -> None:
     assert isinstance(remote, Backend)
     here, from_server = backend.info(), remote.info()
     assert from_server.model == "tiny"
-    assert (here.context_len, here.vocabulary_size, here.features | {"programs"}) == (
+    assert (here.context_len, here.vocabulary_size, here.features | {"programs", "relay"}) == (
         from_server.context_len,
         from_server.vocabulary_size,
         from_server.features,
