@@ -18,6 +18,7 @@ from ..radix.cache import Lease, RadixCache
 from .sequence import Job, Sequence
 
 PINNED = 0.5  # of the pool: what tenants pin by hints holds no more
+LEAST = 128  # tokens of its own for which a program's text is held: less is computed again
 GRACE = 1.0  # seconds that a program's next call may come late
 _HELD = "\0"  # begins the names of what programs hold
 
@@ -65,10 +66,10 @@ class Roots:
 
     def hold(self, namespace: str, program: str, lease: Lease, due: float) -> bool:
         """Keep what a program wrote (`lease` is owned from now on) until it is expected to call
-        again; False where there is no room for it."""
+        again; False where it is little, or there is no room for it."""
         self.resume(namespace, program)
         size = self._cache.count_sole(lease)
-        if lease.length == 0 or self._excess(_tenant(namespace), size) > 0:
+        if size < LEAST or self._excess(_tenant(namespace), size) > 0:
             self._cache.release(lease)
             return False
         entry = _Root(lease, None, due + min(GRACE, self._timeout), due, size)
@@ -154,7 +155,7 @@ class Roots:
         if tenant not in held:
             return False
         found = {key: it for key, it in self._roots.items() if _tenant(key[0]) == tenant}
-        self.unpin(*min(found, key=lambda key: _urgency(found[key])))
+        self.unpin(*min(found, key=lambda key: _release_order(found[key])))
         return True
 
 
@@ -205,7 +206,7 @@ def space_of(job: Job) -> str:
     return call.namespace if call.tenant is None else f"{call.tenant}\0{call.namespace}"
 
 
-def _urgency(entry: _Root) -> tuple[bool, float]:
+def _release_order(entry: _Root) -> tuple[bool, float]:
     """Sorts what is to be released first before what is needed sooner."""
     return (True, entry.expires) if entry.due is None else (False, -entry.due)
 

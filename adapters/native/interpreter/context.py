@@ -98,7 +98,7 @@ class Context:
             **fields,
         )
 
-    def placed(self, call: Call, label: str, known: ForkHint | None = None) -> Call:
+    def with_rest(self, call: Call, label: str, known: ForkHint | None = None) -> Call:
         """The call with what is expected to follow it. label: the place in the program from which
         it is made. known: what is left there for sure."""
         course = self.course

@@ -141,7 +141,7 @@ class Interpreter(Waiting):
             scored_from=scored_from,
             extra_priority=node.extra_priority,
         )
-        call = self.context.placed(call, node.name or "", self._known())
+        call = self.context.with_rest(call, node.name or "", self._known())
 
         def settle(completions: Sequence[Completion]) -> None:
             completion, resampling_meta = completions[0], dict[str, Any]()
@@ -193,7 +193,7 @@ class Interpreter(Waiting):
             return self._generate(node)
         backend, hint = settings.find(), self._take_hint()
         call = self.context.call(self.prompt(backend), plan.sampling, hint, stream=True)
-        call = self.context.placed(call, node.name or "")
+        call = self.context.with_rest(call, node.name or "")
         replies, lead = self._send(backend, [call]), ""
         if is_unopened(replies[0]):
             prompt, lead = without_opening(call.prompt)
@@ -256,7 +256,7 @@ class Interpreter(Waiting):
         prompt, hint = self.prompt(backend), self._take_hint()
         fields: dict[str, Any] = {"options": node.options, "extra_priority": node.extra_priority}
         call = self.context.call(prompt, Sampling(), hint, scoring=method.scoring, **fields)
-        calls = [self.context.placed(call, node.name or "", self._known())]
+        calls = [self.context.with_rest(call, node.name or "", self._known())]
         if method.needs_unconditional:
             calls.append(self.context.call((), Sampling(), **fields))
 
