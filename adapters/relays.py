@@ -88,7 +88,7 @@ class RelayHost(Protocol):
         self, request: RelayRequest
     ) -> Callable[[RelayReceiver], Callable[[], object]]:
         """Tokenize what a request is placed by, which may take some time, in any thread. What
-        comes back sends it, as `RelayTarget.relay` does."""
+        comes back sends it, as `RelayTarget.relay` does. Raises ForkrootError."""
 
     def end_relays(self) -> None:
         """As `RelayTarget.end_relays`, of all of them."""

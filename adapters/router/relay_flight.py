@@ -3,15 +3,50 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
 from ...core.api.protocol import BackendClosed, Call, Completion, UnsupportedCall
 from ..relays import RelayReceiver, RelayRequest, RelayTarget
+from .fleet import Fleet
 from .flight import Dispatcher, Flight
 from .policies import Request
-from .replica import Replica
+from .replica import Replica, State
+
+
+class Relays:
+    """Whether the replicas of a fleet take whole requests, under the router's lock."""
+
+    def __init__(self, fleet: Fleet, lock: threading.RLock) -> None:
+        self._fleet, self._lock = fleet, lock
+        self._known: tuple[str, bool] | None = None
+
+    def are_taken(self, model: str) -> bool:
+        """Whether all replicas that take calls answer requests for this model; looked up once until
+        `forget`."""
+        known = self._known
+        if known is None or known[0] != model:
+            with self._lock:
+                ready = [it for it in self._fleet.replicas.values() if it.state is State.READY]
+                takes = bool(ready) and all(_takes(it, model) for it in ready)
+                known = self._known = model, takes
+        return known[1]
+
+    def forget(self) -> None:
+        """Replicas may have changed."""
+        self._known = None
+
+    def end(self) -> None:
+        """The running event loop ends."""
+        for one in list(self._fleet.replicas.values()):
+            if isinstance(one.backend, RelayTarget):
+                one.backend.end_relays()
+
+
+def _takes(replica: Replica, model: str) -> bool:
+    return isinstance(replica.backend, RelayTarget) and replica.backend.takes_relays(model)
 
 
 class RelayFlight(Flight):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from ...core.api.owner import Owner, ProcessLocal
@@ -21,7 +20,6 @@ from ...core.api.protocol import (
     Call,
     Completion,
     EngineDied,
-    InvalidCall,
     NodeView,
     Reply,
     as_call,
@@ -29,16 +27,15 @@ from ...core.api.protocol import (
 from ...core.api.reply import Mailbox
 from ...core.common.exits import close_at_exit
 from ..programs import FEATURE, ProgramHost, ProgramReceiver, ProgramRequest
-from ..relays import RelayReceiver, RelayRequest, RelayTarget
+from ..relays import RelayReceiver, RelayRequest
 from .call_flight import CallFlight
 from .fleet import Fleet
 from .flight import End, Flight
 from .health import Watch
 from .keys import Encoder, answered, request_of
-from .policies import Request
 from .program_flight import ProgramFlight
-from .relay_flight import RelayFlight
-from .replica import Replica, ReplicaView, State
+from .relay_flight import RelayFlight, Relays
+from .replica import Replica, ReplicaView, State, check_seconds, named_backends
 from .reports import EvictionReader
 from .views import joined_info, joined_snapshot
 
@@ -73,8 +70,8 @@ class Router(ProcessLocal):
         patience: float = _PATIENCE,
         tree_bytes: int = 256 << 20,
     ) -> None:
-        named = _named(replicas)
-        _check_seconds(heartbeat=heartbeat, hang_timeout=hang_timeout, patience=patience)
+        named = named_backends(replicas)
+        check_seconds(heartbeat=heartbeat, hang_timeout=hang_timeout, patience=patience)
         self._owner = Owner()
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -84,7 +81,7 @@ class Router(ProcessLocal):
         self._open: dict[Flight, None] = {}
         self._held: dict[Flight, None] = {}
         self._num_resent = self._num_deaths = 0
-        self._takes_relays: tuple[str, bool] | None = None
+        self._relays = Relays(self.fleet, self._lock)
         self.is_closed = False
         reader = EvictionReader(self.fleet, self._lock, lambda: self._encoder is not None)
         self.watch = Watch(self, self.fleet, self._lock, heartbeat, hang_timeout, reader)
@@ -128,9 +125,7 @@ class Router(ProcessLocal):
         if not self._owner.is_here:
             flight.mailbox.fail(self._owner.fork_error())
             return flight.mailbox
-        with self._lock:
-            self._open[flight] = None
-        flight.send()
+        self._begin(flight)
         return flight.mailbox
 
     def takes_programs(self) -> bool:
@@ -150,47 +145,28 @@ class Router(ProcessLocal):
         opening = Call(request.opening, namespace=request.namespace)
         placed_by = request_of(opening, self._encoder)
         flight = ProgramFlight(self, request, receiver, placed_by)
-        if not self._owner.is_here:
-            receiver.fail(self._owner.fork_error(), {})
-            return lambda: None
-        with self._lock:
-            self._open[flight] = None
-        flight.send()
-        return flight.cancel
+        if self._owner.is_here:
+            return self._begin(flight)
+        receiver.fail(self._owner.fork_error(), {})
+        return lambda: None
 
     def takes_relays(self, model: str) -> bool:
-        """As `RelayHost.takes_relays`: whether all replicas that take calls do. Looked up once
-        between two ticks."""
-        known = self._takes_relays
-        if known is None or known[0] != model:
-            with self._lock:
-                ready = [it for it in self.fleet.replicas.values() if it.state is State.READY]
-                hosts = [it.backend for it in ready if isinstance(it.backend, RelayTarget)]
-                takes = 0 < len(hosts) == len(ready) and all(it.takes_relays(model) for it in hosts)
-                known = self._takes_relays = model, takes
-        return known[1]
+        """As `RelayHost.takes_relays`."""
+        return self._relays.are_taken(model)
 
-    def prepare_relay(
-        self, request: RelayRequest
-    ) -> Callable[[RelayReceiver], Callable[[], object]]:
-        """As `RelayHost.prepare_relay`: it goes to the replica that takes the request's call, and to
-        another one where that ends before anything was delivered."""
+    def prepare_relay(self, request: RelayRequest) -> Callable[[RelayReceiver], Any]:
+        """As `RelayHost.prepare_relay`: it goes to the replica that takes the request's call, and
+        to another one where that ends before anything was delivered."""
+        self._owner.check()
         key = request_of(request.call, self._encoder)
-        return partial(self._relay, request, key)
+        return lambda receiver: self._begin(RelayFlight(self, request, receiver, key))
 
     def end_relays(self) -> None:
         """As `RelayHost.end_relays`."""
-        for one in self.fleet.replicas.values():
-            if isinstance(one.backend, RelayTarget):
-                one.backend.end_relays()
+        self._relays.end()
 
-    def _relay(
-        self, request: RelayRequest, key: Request, receiver: RelayReceiver
-    ) -> Callable[[], object]:
-        if not self._owner.is_here:
-            receiver.fail(self._owner.fork_error())
-            return lambda: None
-        flight = RelayFlight(self, request, receiver, key)
+    def _begin(self, flight: Flight) -> Callable[[], object]:
+        """Send it; returns what ends it early."""
         with self._lock:
             self._open[flight] = None
         flight.send()
@@ -295,7 +271,7 @@ class Router(ProcessLocal):
             if self.is_closed:
                 raise BackendClosed.before()
             found = self.fleet.add(backend, name, info)
-            self._takes_relays = None
+            self._relays.forget()
             self.watch.follow(found)
         self._release_held()
         return found.name
@@ -398,7 +374,7 @@ class Router(ProcessLocal):
 
     def tick(self) -> None:
         """Send held calls that some replica can take now, and end those that waited too long."""
-        self._takes_relays = None
+        self._relays.forget()
         self._release_held()
         now = time.monotonic()
         with self._lock:
@@ -421,19 +397,3 @@ class Router(ProcessLocal):
         with self._lock:
             ready = [it.backend for it in self.fleet.replicas.values() if it.state is State.READY]
         return [it for it in ready if hasattr(it, method)]
-
-
-def _named(replicas: Sequence[Backend] | Mapping[str, Backend]) -> dict[str, Backend]:
-    if isinstance(replicas, Mapping):
-        named = dict(replicas)
-    else:
-        named = {str(index): backend for index, backend in enumerate(replicas)}
-    if not named or not all(isinstance(it, Backend) for it in named.values()):
-        raise InvalidCall("replicas", replicas, "at least one backend")
-    return named
-
-
-def _check_seconds(**given: float) -> None:
-    for name, seconds in given.items():
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-            raise InvalidCall(name, seconds, "a number of seconds > 0")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -55,9 +55,11 @@ class RelayPath:
         scope["route"] = self._routes[path]
         context: RequestContext = http.state.request_context
         request = self._request(path, body, known, context)
+        prepare_relay = partial(host.prepare_relay, request)  # which tokenizes its prompt
+        begin = await self._runtime.workers.run(len(body), prepare_relay)
         answer = RelayedAnswer(request.call, context, self._metrics, request.flow)
         self._registry.watch(answer.reply, context, known.num_held)
-        answer.cancel_there = await self._sent(len(body), request, answer)
+        answer.cancel_there = begin(answer)
         try:
             writer = scope.get("extensions", {}).get(WRITER)
             await answer.send_to(send, None if writer is None else writer.write)
@@ -86,14 +88,6 @@ class RelayPath:
         theirs: dict[str, object] = {"namespace": client.namespace, "tenant": client.tenant}
         theirs |= {"weight": client.weight, "deadline": deadline}
         return RelayRequest(path, body, call, theirs, context.id, known.is_stream)
-
-    async def _sent(
-        self, size: int, request: RelayRequest, answer: RelayedAnswer
-    ) -> Callable[[], object]:
-        """Send it; a long prompt is tokenized in a thread."""
-        prepare = partial(self._host.prepare_relay, request)
-        send = await self._runtime.workers.run(size, prepare)
-        return send(answer)
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
