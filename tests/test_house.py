@@ -40,7 +40,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     (
         *("core/fsm/tokens/", "core/fsm/json_schema/patterns/", "kernels/cpu/attention/"),
-        *("core/engine/pictures/",),
+        *("core/engine/pictures/", "core/engine/accounting/"),
         *("kernels/cpu/linear/", "adapters/", "adapters/http/server/"),
     ),
     (
@@ -97,8 +97,10 @@ KNOWS: dict[str, tuple[str, ...]] = {
     ),
     "core/fsm/": (*BASE, "core/fsm/*"),
     "core/engine/pictures/": (*BASE, "core/text/"),
+    "core/engine/accounting/": ("core/common/",),
     "core/engine/": (
         *(*BASE, "core/text/", "core/radix/", "core/fsm/", "core/fsm/tokens/"),
+        "core/engine/accounting/",
         "core/engine/pictures/",
     ),
     "core/process/": (
@@ -188,7 +190,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
         *(*ROUTES, "core/common/", "adapters/", "adapters/http/requests/"),
         *("adapters/http/forkroot/", "adapters/native/*"),
     ),
-    "adapters/http/bench/": ("core/api/", "adapters/"),
+    "adapters/http/bench/": ("core/api/", "adapters/", "adapters/common/"),
     "adapters/http/": (*BASE, "adapters/", "adapters/common/", "adapters/http/*"),
     "adapters/ray/": (
         *(*BASE, "core/model/hub/", "core/process/", "adapters/", "adapters/common/"),

@@ -40,7 +40,7 @@ class Encoder(Protocol):
 def request_of(call: Call, encoder: Encoder | None = None) -> Request:
     """What a policy sees of a call."""
     hint = call.hint
-    root = None if hint is None else (f"{call.namespace}\n{call.owner}", hint.root)
+    root = None if hint is None or not hint.root else (f"{call.namespace}\n{call.owner}", hint.root)
     key, rest = _cut(_bytes(call.prompt, encoder))
     return Request(call.namespace, key, rest, root)
 

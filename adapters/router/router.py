@@ -22,6 +22,7 @@ from ...core.api.protocol import (
     EngineDied,
     NodeView,
     Reply,
+    as_call,
 )
 from ...core.api.reply import Mailbox
 from ...core.common.exits import close_at_exit
@@ -119,7 +120,7 @@ class Router(ProcessLocal):
     def submit(self, call: Call) -> Mailbox:
         """Take a call without waiting for it; it is tokenized in this thread, to find who holds the
         longest prefix of it."""
-        request = request_of(call, self._encoder)
+        request = request_of(as_call(call), self._encoder)
         flight = CallFlight(self, call, request)
         if not self._owner.is_here:
             flight.mailbox.fail(self._owner.fork_error())

@@ -9,7 +9,17 @@ from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
-from ....core.api.protocol import Backend, BackendInfo, Call, ForkHint, Prompt, Sampling
+from ....core.api.protocol import (
+    Backend,
+    BackendInfo,
+    Call,
+    ForkHint,
+    Prompt,
+    Reply,
+    Sampling,
+)
+from ....core.common.harmless import hint_errors
+from ...hints.courses import Course
 from ..language.settings import Settings
 from .meta import Totals
 from .speculation import pays
@@ -29,6 +39,7 @@ class Context:
     worker: runs the steps that replies have set free; shared by the runs of a batch.
     outer: the run that this one is a part of: its streams end with those of that run.
     totals: what all calls of the run used.
+    course: of the run, from which hints say what follows; None: of runs without any.
     spend: called with the number of characters of each text that a state of the run gets, before it
       gets it; what it raises ends the run, or the state.
     """
@@ -39,6 +50,7 @@ class Context:
         worker: ThreadPoolExecutor,
         outer: Context | None = None,
         spend: Callable[[int], object] = free,
+        course: Course | None = None,
     ) -> None:
         self.settings = settings
         self.spend: Callable[[int], object] = spend if outer is None else outer.spend
@@ -47,6 +59,7 @@ class Context:
         self._streams: list[Stream] = []
         self._abort_error: BaseException | None = None
         self.totals: Totals = Totals() if outer is None else outer.totals
+        self.course: Course | None = course if outer is None else outer.course
         self._infos: dict[int, tuple[Backend, BackendInfo]] = {}
         settings.find()
 
@@ -84,6 +97,22 @@ class Context:
             deadline=settings.deadline,
             **fields,
         )
+
+    def placed(self, call: Call, label: str, known: ForkHint | None = None) -> Call:
+        """The call with what is expected to follow it. label: the place in the program from which
+        it is made. known: what is left there for sure."""
+        course = self.course
+        if course is not None and self.settings.hints:
+            with hint_errors.suppress(_log, "saying what follows a call"):
+                return course.hinted(call, label, known)
+        return call
+
+    def submit(self, backend: Backend, call: Call) -> Reply:
+        """Submit a call of the run."""
+        reply = backend.submit(call)
+        if self.course is not None:
+            self.course.follow(reply)
+        return reply
 
     def info(self, backend: Backend) -> BackendInfo:
         """What a backend reports of itself; it may be remote, and is asked once in a run."""

@@ -141,6 +141,7 @@ class Interpreter(Waiting):
             scored_from=scored_from,
             extra_priority=node.extra_priority,
         )
+        call = self.context.placed(call, node.name or "", self._known())
 
         def settle(completions: Sequence[Completion]) -> None:
             completion, resampling_meta = completions[0], dict[str, Any]()
@@ -192,6 +193,7 @@ class Interpreter(Waiting):
             return self._generate(node)
         backend, hint = settings.find(), self._take_hint()
         call = self.context.call(self.prompt(backend), plan.sampling, hint, stream=True)
+        call = self.context.placed(call, node.name or "")
         replies, lead = self._send(backend, [call]), ""
         if is_unopened(replies[0]):
             prompt, lead = without_opening(call.prompt)
@@ -253,7 +255,8 @@ class Interpreter(Waiting):
         backend = self.context.settings.find(node.backend)
         prompt, hint = self.prompt(backend), self._take_hint()
         fields: dict[str, Any] = {"options": node.options, "extra_priority": node.extra_priority}
-        calls = [self.context.call(prompt, Sampling(), hint, scoring=method.scoring, **fields)]
+        call = self.context.call(prompt, Sampling(), hint, scoring=method.scoring, **fields)
+        calls = [self.context.placed(call, node.name or "", self._known())]
         if method.needs_unconditional:
             calls.append(self.context.call((), Sampling(), **fields))
 
@@ -300,10 +303,20 @@ class Interpreter(Waiting):
         hint, self._hint = self._hint, None
         return hint
 
+    def _known(self) -> ForkHint | None:
+        """What is queued behind the running step: that much follows at least. None: nothing is, and
+        more may come."""
+        gens = [item for item in self.stream.queued() if isinstance(item, Gen | Select)]
+        if not gens and not self.stream.is_closed:
+            return None
+        usual = self.context.settings.sampling.get("max_tokens", Sampling().max_tokens)
+        tokens = [it.sampling.get("max_tokens", usual) for it in gens if isinstance(it, Gen)]
+        return ForkHint("", calls_left=len(gens), tokens_left=sum(it or 0 for it in tokens))
+
     def _send(self, backend: Backend, calls: Sequence[Call]) -> list[Reply]:
         replies = []
         for call in calls:
-            replies.append(backend.submit(call))
+            replies.append(self.context.submit(backend, call))
             self.stream.on_failure(replies[-1].cancel)
         return replies
 

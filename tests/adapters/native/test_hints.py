@@ -3,7 +3,7 @@
 import pytest
 
 from forkroot.adapters.native import function, gen, image, select
-from forkroot.adapters.testing import ALL_FEATURES, ScriptedBackend, prompt_text
+from forkroot.adapters.testing import ALL_FEATURES, ScriptedBackend, prompt_text, root_of
 from forkroot.core.api.protocol import CallFailed
 from forkroot.core.common.harmless import hint_errors
 
@@ -33,8 +33,8 @@ def test_the_prefix_is_sent_before_any_branch() -> None:
 
 def test_only_the_first_call_of_a_branch_names_the_root() -> None:
     _, backend = run(forking)
-    hints = {prompt_text(call.prompt): call.hint for call in backend.calls}
-    root = backend.calls[0].hint
+    hints = {prompt_text(call.prompt): root_of(call) for call in backend.calls}
+    root = root_of(backend.calls[0])
     assert hints["root0"] == hints["root1"] == hints["root2"] == root
     assert hints["root0okmore"] is None
 
@@ -46,7 +46,7 @@ def test_a_select_can_be_the_first_call_of_a_branch() -> None:
         group += select("x", ["a", "b"])
 
     _, backend = run(body, "a")
-    assert backend.calls[1].hint == backend.calls[2].hint == backend.calls[0].hint
+    assert root_of(backend.calls[1]) == root_of(backend.calls[2]) == root_of(backend.calls[0])
 
 
 def test_the_prefix_is_sent_after_what_the_parent_still_writes() -> None:
@@ -98,7 +98,7 @@ def test_nothing_is_planted_for_a_single_branch_or_a_copy() -> None:
             other += gen("y")
 
     _, backend = run(body)
-    assert {call.hint for call in backend.calls} == {None}
+    assert {root_of(call) for call in backend.calls} == {None}
     assert len(backend.calls) == 2
 
 
@@ -109,7 +109,7 @@ def test_an_empty_prefix_is_not_planted_but_its_branches_still_belong_together()
 
     _, backend = run(body)
     one, two = backend.calls
-    assert one.hint == two.hint
+    assert root_of(one) == root_of(two)
     assert one.hint.branches == 2
 
 
@@ -148,10 +148,10 @@ def test_the_first_calls_of_a_batch_belong_together() -> None:
     items = [{"question": str(index)} for index in range(3)]
     function(body).run_batch(items, backend=backend, num_threads=1)
     firsts, seconds = backend.calls[0::2], backend.calls[1::2]
-    assert len({call.hint for call in firsts}) == 1
+    assert len({root_of(call) for call in firsts}) == 1
     assert firsts[0].hint.branches == 3
     assert firsts[0].hint.prefix_end is None
-    assert {call.hint for call in seconds} == {None}
+    assert {root_of(call) for call in seconds} == {None}
 
 
 def test_a_batch_of_one_and_a_batch_without_hints_say_nothing() -> None:
@@ -161,4 +161,4 @@ def test_a_batch_of_one_and_a_batch_without_hints_say_nothing() -> None:
     backend = ScriptedBackend("ok")
     function(body).run_batch([{}], backend=backend)
     function(body).run_batch([{}, {}], backend=backend, hints=False)
-    assert {call.hint for call in backend.calls} == {None}
+    assert {root_of(call) for call in backend.calls} == {None}
