@@ -40,7 +40,8 @@ class Encoder(Protocol):
 def request_of(call: Call, encoder: Encoder | None = None) -> Request:
     """What a policy sees of a call."""
     hint = call.hint
-    root = None if hint is None else (f"{call.namespace}\n{call.owner}", hint.root)
+    has_root = hint is not None and hint.root != ""
+    root = (f"{call.namespace}\n{call.owner}", hint.root) if hint and has_root else None
     key, rest = _cut(_bytes(call.prompt, encoder))
     return Request(call.namespace, key, rest, root)
 

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 from ....core.api.protocol import Backend, BackendInfo, Call, ForkHint, Prompt, Sampling
+from ..language.outlook import Outlook
 from ..language.settings import Settings
 from .meta import Totals
 from .speculation import pays
@@ -17,6 +18,7 @@ from .stream import Action, Stream
 
 _log = logging.getLogger("forkroot.programs")
 _MOST = 100  # priority of a call
+NO_ROOT = ForkHint("")
 
 
 def free(num_chars: int) -> None:
@@ -28,7 +30,8 @@ class Context:
 
     worker: runs the steps that replies have set free; shared by the runs of a batch.
     outer: the run that this one is a part of: its streams end with those of that run.
-    totals: what all calls of the run used.
+    totals: what all calls of the run used. program: the name of the run in hints. first, roots: of
+      a compiled program, the hint of its first call, and those of forks by their position.
     spend: called with the number of characters of each text that a state of the run gets, before it
       gets it; what it raises ends the run, or the state.
     """
@@ -47,6 +50,9 @@ class Context:
         self._streams: list[Stream] = []
         self._abort_error: BaseException | None = None
         self.totals: Totals = Totals() if outer is None else outer.totals
+        self.program: str = uuid4().hex if outer is None else outer.program
+        self.first: ForkHint | None = None
+        self.roots: dict[int, ForkHint] = {}
         self._infos: dict[int, tuple[Backend, BackendInfo]] = {}
         settings.find()
 
@@ -84,6 +90,12 @@ class Context:
             deadline=settings.deadline,
             **fields,
         )
+
+    def root_of(self, outlook: Outlook) -> ForkHint:
+        """The hint of the root that a call of a compiled program names."""
+        if outlook.is_first and self.first is not None:
+            return self.first
+        return self.roots.get(-1 if outlook.root is None else outlook.root, NO_ROOT)
 
     def info(self, backend: Backend) -> BackendInfo:
         """What a backend reports of itself; it may be remote, and is asked once in a run."""

@@ -41,7 +41,8 @@ from ..language.expressions import (
     flatten,
     variables_of,
 )
-from .context import Context
+from .context import NO_ROOT, Context
+from .hints import next_use_of, told
 from .meta import choice_meta, gen_meta, select_meta
 from .resampling import resampled
 from .speculation import (
@@ -73,6 +74,7 @@ class Interpreter(Waiting):
     hint: goes with the first call of this state.
     ret_value: what the program returned, once it has.
     num_retries: as `Reader.num_retries`.
+    is_continued: another state goes on with this one's text.
     feeds: all text in order, for those who read along.
     """
 
@@ -84,6 +86,7 @@ class Interpreter(Waiting):
         self.feeds: list[Feed] = []
         self.ret_value: Any = None
         self.num_retries = 0
+        self.is_continued = False
         self._hint = hint
         self._scopes: dict[str, int] = {}
         self._speculation = Speculation(context.settings.speculate)
@@ -136,7 +139,7 @@ class Interpreter(Waiting):
             self.prompt(backend),
             sampling,
             constraint=node.constraint,
-            hint=self._take_hint(),
+            hint=self._hint_of(node),
             stream=(settings.stream or node.stream) and not is_changed,
             scored_from=scored_from,
             extra_priority=node.extra_priority,
@@ -190,7 +193,7 @@ class Interpreter(Waiting):
         plan = self._speculation.plan(sampling, queued, settings.sampling)
         if plan is None:
             return self._generate(node)
-        backend, hint = settings.find(), self._take_hint()
+        backend, hint = settings.find(), self._hint_of(node)
         call = self.context.call(self.prompt(backend), plan.sampling, hint, stream=True)
         replies, lead = self._send(backend, [call]), ""
         if is_unopened(replies[0]):
@@ -251,7 +254,7 @@ class Interpreter(Waiting):
     def _select(self, node: Select) -> bool:
         method = find_method(node.method)
         backend = self.context.settings.find(node.backend)
-        prompt, hint = self.prompt(backend), self._take_hint()
+        prompt, hint = self.prompt(backend), self._hint_of(node)
         fields: dict[str, Any] = {"options": node.options, "extra_priority": node.extra_priority}
         calls = [self.context.call(prompt, Sampling(), hint, scoring=method.scoring, **fields)]
         if method.needs_unconditional:
@@ -296,9 +299,20 @@ class Interpreter(Waiting):
             check_media(prompt, info.features, info.model)
         return prompt
 
-    def _take_hint(self) -> ForkHint | None:
+    def take_hint(self) -> ForkHint | None:
+        """The hint of the root that was announced for the next call, which then names none."""
         hint, self._hint = self._hint, None
         return hint
+
+    def _hint_of(self, node: Gen | Select) -> ForkHint:
+        """What the program knows at this call. The first one names the root that was announced."""
+        outlook, context = node.outlook, self.context
+        if outlook is not None:
+            return told(context.root_of(outlook), outlook, context.program)
+        is_known = not (context.settings.speculate or self.is_continued)
+        next_use = next_use_of(self.stream) if is_known else None
+        root = self.take_hint() or NO_ROOT
+        return replace(root, program=context.program, next_use=next_use)
 
     def _send(self, backend: Backend, calls: Sequence[Call]) -> list[Reply]:
         replies = []
