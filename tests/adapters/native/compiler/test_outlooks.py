@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from functools import cache
 from typing import Any
 
 import pytest
 
-from forkroot import function, gen, select
+from forkroot import connect, function, gen, select
 from forkroot.adapters.native.compiled import CompiledProgram
+from forkroot.adapters.native.compiler.passes import outlooks
 from forkroot.adapters.native.compiler.passes.names import PASSES
-from forkroot.adapters.testing import prompt_text
-from forkroot.core.api.protocol import ForkHint
+from forkroot.adapters.testing import ScriptedBackend, prompt_text
+from forkroot.core.api.protocol import Call, ForkHint, Reply, Sampling
 
 from .clock import Clock, Timed, run_by_clock
-from .programs import CASES, Case, scored
+from .programs import CASES, Case, answer, scored
 
 pytestmark = pytest.mark.timeout(120)
 BATCH = ForkHint("batch", 5)
@@ -139,3 +141,102 @@ def test_no_hint_of_a_compiled_program_is_wrong(
             assert len({it.hint.program for it in clock.timed}) == 1
             named = [it for it in clock.timed if it.hint.root == "batch"]
             assert len(named) == (hint is not None)
+
+
+def test_branches_that_wait_for_room_are_counted_when_they_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @function
+    def wide(s: Any, topic: str) -> None:
+        s += topic
+        group = s.fork(5)
+        group += lambda index: f"branch {index}"
+        group += gen("a", 100)
+        s += "".join(f"{branch['a']}" for branch in group) + gen("end", 10)
+
+    program, told = wide.compile(), []
+    for slots in (400, 5_000):
+        clock = Clock(slots)
+        run_by_clock(program, {"topic": "tea"}, monkeypatch, clock)
+        assert wrong(clock, program) == []
+        told.append([it.hint.tokens_left for it in clock.timed])
+    assert told == [[410, 310, 210, 110, 10, 0], [10, 10, 10, 10, 10, 0]]
+
+
+def test_programs_of_very_many_ways_say_only_which_run_they_are_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outlooks, "MOST_WORK", 10)
+    backend = ScriptedBackend(answer)
+    lengths.compile().run(topic="tea", backend=backend)
+    hints = [call.hint for call in backend.calls if call.hint]
+    assert len(hints) == len(backend.calls)
+    assert len({hint.program for hint in hints}) == 1
+    assert {hint.calls_left for hint in hints} == {None}
+
+
+class Watched:
+    """A backend, and the replies that it gave, by the end of their prompts."""
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+        self.replies: dict[str, Reply] = {}
+        self.roots: dict[str, Call] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def submit(self, call: Call) -> Reply:
+        text = prompt_text(call.prompt)
+        if call.sampling.max_tokens == 0:
+            self.roots[text[:5]] = call
+        reply: Reply = self._backend.submit(call)
+        self.replies[text[-5:]] = reply
+        return reply
+
+    def cached(self, call: Call) -> int:
+        """Tokens of a prompt that are cached."""
+        asked = Call(call.prompt, Sampling(max_tokens=1))
+        return int(self._backend.submit(asked).result().usage.cached_tokens)
+
+
+def words(seed: int) -> str:
+    known = ["sea", "sun", "hill", "bird", "stone", "lamp", "river", "cloud", "salt", "wind"]
+    return " ".join(random.Random(seed).choices(known, k=120))
+
+
+@function
+def crowded(s: Any) -> None:
+    """The root of `late` is older than that of `early`, and used again at the end."""
+    early, late = s.fork(1)[0], s.fork(1)[0]
+    late += "Late: " + words(0)
+    notes = late.fork(2)
+    notes += lambda index: f"\nNote {index}:" + gen("note", 4, ignore_eos=True)
+    early += "Early: " + notes[0]["note"] + notes[1]["note"] + words(1)
+    others = early.fork(2)
+    others += lambda index: f"\nNote {index}:" + gen("note", 4, ignore_eos=True)
+    s += "Between: " + others[0]["note"] + others[1]["note"] + words(2) + "\nNote:"
+    s += gen("between", 4, ignore_eos=True)
+    late += s["between"] + "\nEnd:" + gen("end", 4, ignore_eos=True)
+    s += late["end"]
+
+
+def test_in_a_small_pool_a_root_that_is_used_again_stays_and_one_that_is_not_goes() -> None:
+    compiled = crowded.compile()
+    found, texts = {}, set()
+    with connect("tiny", num_slots=620) as engine:
+        for hints in (True, False):
+            backend = Watched(engine)
+            state = compiled.run(backend=backend, temperature=0, hints=hints)
+            end = backend.replies["\nEnd:"].result().usage
+            found[hints] = end.cached_tokens
+            texts.add(state.text())
+            if hints:
+                late, early = backend.roots["Late:"], backend.roots["Early"]
+                num_early, num_late = backend.cached(early), backend.cached(late)
+            engine.clear_cache()
+    assert len(texts) == 1
+    assert found[True] == 264  # of 271: its root, which was not computed again
+    assert found[False] < 100
+    assert num_late > 250
+    assert num_early < 100
