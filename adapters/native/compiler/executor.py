@@ -246,9 +246,9 @@ def as_text(value: Any, form: Form, spec: str = "") -> str:
         case "format":
             return format(value, spec)
         case "str":
-            return str(value)
+            return format(str(value), spec)
         case "repr":
-            return repr(value)
+            return format(repr(value), spec)
     if not isinstance(value, str):
         raise InvalidCall("expression", value, _TEXT)
     return value

@@ -80,9 +80,9 @@ class Uses:
                 self._append(node.stream, ("answer", position))
                 self._ends[position] = self._texts[node.stream].node
             case _:
-                part = self._part(node)
-                if part is not None:
-                    self._append(node.stream, part)
+                found = self._part(node)
+                if found is not None:
+                    self._append(node.stream, found)
 
     def _num(self, fork: int) -> int:
         node = self._graph.nodes[fork]

@@ -138,9 +138,9 @@ def test_no_hint_of_a_compiled_program_is_wrong(
             clock = Clock()
             run_by_clock(program, case.arguments, monkeypatch, clock, hint, **settings)
             assert wrong(clock, program) == []
-            assert len({it.hint.program for it in clock.timed}) == 1
+            assert len({it.hint.program for it in clock.timed}) == bool(clock.timed)
             named = [it for it in clock.timed if it.hint.root == "batch"]
-            assert len(named) == (hint is not None)
+            assert len(named) == (hint is not None and bool(clock.timed))
 
 
 def test_branches_that_wait_for_room_are_counted_when_they_run(
