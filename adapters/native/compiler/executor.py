@@ -134,7 +134,7 @@ class Execution:
 
     def _announced(self, op: Branch, context: Context) -> ForkHint | None:
         """The hint of a fork's root, which all calls behind name that begin with it."""
-        if op.root is None:
+        if op.root is None or not context.settings.hints:
             return None
         num = op.root.num_others if context.first else op.root.num_calls
         hint = told(root_of(num, context), op.root.outlook, context.program)
