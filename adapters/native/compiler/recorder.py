@@ -24,6 +24,7 @@ _INSTEAD = {
     Set: "branch on a select(...), whose options are known, or run the program uncompiled",
 }
 _DAMAGED = "changes a text that has unknown parts, other than by putting texts together"
+_AS_TEXT = 'make a text of it, as in "\\n".join(map(str, s["answers"])), or append it by itself'
 _LOOKED_UP = (
     'look up the variable of a select by itself, as in table[s["kind"]]: its options are known; or'
     " fix the argument"
@@ -88,6 +89,8 @@ class Recorder:
         """What a program raised, with names in place of markers; and what to write instead, where
         that is known."""
         kind, texts = type(error).__name__, [it for it in error.args if isinstance(it, str)]
+        if isinstance(error, TypeError) and Unknown.__name__ in str(error):
+            return f"gives a value that is not known to what takes text only ({error})", _AS_TEXT
         if not any(map(self._markers.is_in, texts)):
             return f"raises {kind}: {error}", None
         shown = ", ".join(map(self._markers.named, texts))

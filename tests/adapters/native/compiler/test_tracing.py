@@ -291,6 +291,11 @@ def tested(s: Any, t: str) -> None:
     s += "!" if str(t) else "?"
 
 
+def joined_texts(s: Any, t: str) -> None:
+    s += t + gen("a", n=2)
+    s += ", ".join(s["a"])
+
+
 def missing(s: Any, t: str) -> None:
     s += {"a": "b"}[f"{t}!"]
 
@@ -307,6 +312,7 @@ def missing_option(s: Any, t: str) -> None:
         (padded_by_a_template, "does something else for another value"),
         (compared, "== of argument 't'"),
         (tested, "bool(...), as in `if` and `and` of argument 't'"),
+        (joined_texts, "gives a value that is not known to what takes text only"),
         (missing, "raises KeyError for a text with unknown parts, '{t}!'"),
         (missing_option, "raises KeyError for a text with unknown parts, '{k}!'"),
     ],
