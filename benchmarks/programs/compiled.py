@@ -89,8 +89,10 @@ def wrong_rests(seen: list[Seen]) -> int:
     for calls in programs.values():
         rests: dict[int, int] = {}  # from each call on
         for it in sorted(calls, key=lambda it: -it.begun):
-            rest = max((rests[at] for at in rests if at > it.ended), default=0)
-            rests[it.begun] = rest + (it.call.sampling.max_tokens or 0)
+            num_own = it.call.sampling.max_tokens or 0
+            start = it.ended if num_own else it.begun  # nobody waits for a root
+            rest = max((rests[at] for at in rests if at > start), default=0)
+            rests[it.begun] = rest + num_own
             if it.hint.tokens_left is not None:
                 found += abs(it.hint.tokens_left - rest)
     return found
