@@ -287,7 +287,7 @@ def compared(s: Any, t: str) -> None:
         s += "!"
 
 
-def tested(s: Any, t: str) -> None:
+def asked(s: Any, t: str) -> None:
     s += "!" if str(t) else "?"
 
 
@@ -311,7 +311,7 @@ def missing_option(s: Any, t: str) -> None:
         (padded, "does something else for another value"),
         (padded_by_a_template, "does something else for another value"),
         (compared, "== of argument 't'"),
-        (tested, "bool(...), as in `if` and `and` of argument 't'"),
+        (asked, "bool(...), as in `if` and `and` of argument 't'"),
         (joined_texts, "gives a value that is not known to what takes text only"),
         (missing, "raises KeyError for a text with unknown parts, '{t}!'"),
         (missing_option, "raises KeyError for a text with unknown parts, '{k}!'"),
