@@ -85,7 +85,7 @@ class RemoteBackend(Closing):
         mailbox = Mailbox(call, self.cancel)
         body = mailbox.prepared(lambda: self._body(call))
         if body is not None:
-            self._calls.submit(mailbox, lambda: self._begun(mailbox, body))
+            self._calls.submit(mailbox, lambda: self._exchange(mailbox, body))
         return mailbox
 
     def _body(self, call: Call) -> bytes:
@@ -213,7 +213,7 @@ class RemoteBackend(Closing):
 
     # --- in the loop's thread ------------------------------------------------------------------
 
-    def _begun(self, mailbox: Mailbox, body: bytes) -> Exchange:
+    def _exchange(self, mailbox: Mailbox, body: bytes) -> Exchange:
         pool = self._pools.taken()
         exchange = Exchange(pool.http, mailbox, body, self._lines)
         exchange.task.add_done_callback(pool.left)

@@ -17,7 +17,7 @@ from ....core.api.protocol import ForkHint, InvalidCall, ProgramError
 from ..interpreter.context import Context
 from ..interpreter.forks import Branch as Forked
 from ..interpreter.forks import fork, join
-from ..interpreter.hints import root_of, told
+from ..interpreter.hints import root_of, with_outlook
 from ..interpreter.interpreter import Interpreter
 from ..interpreter.reader import Reader
 from ..interpreter.slots import Slot
@@ -137,7 +137,7 @@ class Execution:
         if op.root is None or not context.settings.hints:
             return None
         num = op.root.num_others if context.first else op.root.num_calls
-        hint = told(root_of(num, context), op.root.outlook, context.program)
+        hint = with_outlook(root_of(num, context), op.root.outlook, context.program)
         context.roots[op.position] = hint
         return hint
 

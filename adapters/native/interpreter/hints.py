@@ -27,7 +27,7 @@ def root_of(num: int, context: Context) -> ForkHint:
     return replace(new_root(num), program=context.program)
 
 
-def told(root: ForkHint, outlook: Outlook, program: str) -> ForkHint:
+def with_outlook(root: ForkHint, outlook: Outlook, program: str) -> ForkHint:
     """The hint that names a root, with what is known of the calls behind."""
     return replace(
         root,

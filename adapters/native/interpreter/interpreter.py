@@ -42,7 +42,7 @@ from ..language.expressions import (
     variables_of,
 )
 from .context import NO_ROOT, Context
-from .hints import next_use_of, told
+from .hints import next_use_of, with_outlook
 from .meta import choice_meta, gen_meta, select_meta
 from .resampling import resampled
 from .speculation import (
@@ -308,7 +308,7 @@ class Interpreter(Waiting):
         """What the program knows at this call. The first one names the root that was announced."""
         outlook, context = node.outlook, self.context
         if outlook is not None:
-            return told(context.root_of(outlook), outlook, context.program)
+            return with_outlook(context.root_of(outlook), outlook, context.program)
         is_known = not (context.settings.speculate or self.is_continued)
         next_use = next_use_of(self.stream) if is_known else None
         root = self.take_hint() or NO_ROOT

@@ -121,9 +121,12 @@ class Marked(str):
     def __eq__(self, other: object) -> bool:
         if type(other) is Marked and str.__eq__(self, other):
             return True
-        if type(other) in (Unknown, Marked):
-            other = other.known("==") if type(other) is Unknown else other._known("==")
-        return bool(self._known("==") == other)
+        known: Any = other
+        if type(known) is Unknown:
+            known = known.known("==")
+        elif type(known) is Marked:
+            known = known._known("==")
+        return bool(self._known("==") == known)
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -141,8 +144,8 @@ class Marked(str):
 
     def _known(self, operation: str) -> str:
         value = self._unknown.known(operation)
-        made = {"str": str, "repr": repr}.get(self._form, lambda value: value)
-        return format(made(value), self._spec)
+        made = str(value) if self._form == "str" else value
+        return format(repr(value) if self._form == "repr" else made, self._spec)
 
 
 @dataclass(frozen=True, slots=True)
