@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         user,
         video,
     )
+    from .core.api.keywords import UnknownKeyword
     from .core.api.protocol import (
         Backend,
         BackendClosed,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         Choices,
         Completion,
         DeadlineExceeded,
+        EngineDied,
         ForkHint,
         ForkrootError,
         Grammar,
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
         Message,
         NotPicklable,
         Overloaded,
+        ProgramError,
         Regex,
         Sampling,
         Text,
@@ -78,6 +81,7 @@ __all__ = [
     "CompiledProgram",
     "Completion",
     "DeadlineExceeded",
+    "EngineDied",
     "ForkHint",
     "ForkrootError",
     "Grammar",
@@ -91,11 +95,13 @@ __all__ = [
     "NotTraceable",
     "Overloaded",
     "Program",
+    "ProgramError",
     "ProgramState",
     "Regex",
     "Sampling",
     "Text",
     "Tokens",
+    "UnknownKeyword",
     "UnsetVariable",
     "UnsupportedCall",
     "assistant",
@@ -126,6 +132,7 @@ _MODULE_OF = {
     **dict.fromkeys(__all__, "core.api.protocol"),
     **dict.fromkeys(_NATIVE, "adapters.native"),
     "connect": "adapters.connection",
+    "UnknownKeyword": "core.api.keywords",
 }
 
 

@@ -17,16 +17,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
 from . import __version__
+from .adapters.common.console import console
 from .adapters.common.surrogates import check_text
 from .adapters.connection import (
     check_name,
     check_settings,
     connect,
     introduce_embedded,
+    is_fetched,
     is_known,
     is_url,
     located,
@@ -59,11 +60,12 @@ from .core.api.protocol import (
     InvalidModel,
     Sampling,
 )
-from .core.model.hub.folders import model_folder, model_name, texts_folder
+from .core.model.hub.folders import model_folder, model_name, pinned, texts_folder
 from .core.radix.picture import Line, tree_lines, tree_svg
 from .examples.chat import Conversation, answer, talk, visible
 
 SHELLS = ("bash", "zsh", "tcsh")
+_STARTING = "starting …"
 _LINE = 96  # characters of a line
 
 
@@ -99,7 +101,7 @@ def demo(options: argparse.Namespace) -> int:
     from .examples import demo_report as report
     from .examples.picture_demo import show_pictures
 
-    out, err = Console(highlight=False), Console(stderr=True)
+    out, err = console(highlight=False), console(stderr=True)
     if options.image:
         return show_pictures(lambda is_cached: load(options, cache=is_cached), out)
     essays = tour.load_essays()
@@ -153,6 +155,9 @@ def chat(options: argparse.Namespace) -> int:
     check_text(options.system, "system")
     if options.message is not None:
         check_text(options.message, "message")
+        if not options.message.strip():
+            allowed = "a text that is not empty, or no message: then each line that you type"
+            raise InvalidCall("message", options.message, allowed)
     else:
         check_chat_model(options.model)
     with closing(load(options)) as backend:
@@ -186,29 +191,31 @@ def serve(options: argparse.Namespace) -> int:
     is_restarted = options.on_engine_death == "restart"
     if is_restarted and options.in_process:
         raise InvalidCall("on_engine_death", "restart", "exit, with --in-process")
-    settings = access_settings(options)
-    check_address(options.host, options.port)  # a download or a load may take minutes
-    _locate(options)
-    folder = model_folder(options.model) if is_known(options.model) else None
-    if folder is not None:
-        settings = replace(settings, tokenizer_info=tokenizer_info(folder))
-    own_name = options.model if options.dummy or folder is None else model_name(folder)
-    names = tuple(options.served_name or [own_name])
-    if is_restarted and folder is None:
+    is_ours = is_known(options.model) or is_fetched(options.model)
+    if is_restarted and not is_ours:
         raise InvalidCall("on_engine_death", "restart", "exit, for a model that a plugin loads")
-    if options.replicas > 1 and (options.in_process or folder is None):
+    if options.replicas > 1 and (options.in_process or not is_ours):
         allowed = "1, with --in-process and for a model that a plugin loads"
         raise InvalidCall("replicas", options.replicas, allowed)
     how = {"process": not options.in_process, "restart": is_restarted}
     if options.replicas > 1:
         how |= {"replicas": options.replicas, "policy": options.policy}
-    start = partial(load, options, **how)
-    with obeyed_once(), audited(options.audit_log), closing(start()) as backend:
-        if not hasattr(backend, "tokenizer"):
-            raise InvalidModel(f"the plugin that loads {options.model!r} gives no `tokenizer`")
-        limits = server_limits(options)
-        runtime = Runtime(backend, backend.tokenizer, names, limits, version=__version__)
-        return serve_http(runtime, settings, options.host, options.port)
+    settings, limits = access_settings(options), server_limits(options)
+    with obeyed_once(), audited(options.audit_log):
+        if is_fetched(options.model):  # whether the hub has it; its weights may take minutes
+            texts_folder(pinned(options.model, read_settings(options.set).get("revision")))
+        check_address(options.host, options.port)
+        _locate(options)
+        folder = model_folder(options.model) if is_ours else None
+        if folder is not None:
+            settings = replace(settings, tokenizer_info=tokenizer_info(folder))
+        own_name = options.model if options.dummy or folder is None else model_name(folder)
+        names = tuple(options.served_name or [own_name])
+        with closing(load(options, **how)) as backend:
+            if not hasattr(backend, "tokenizer"):
+                raise InvalidModel(f"the plugin that loads {options.model!r} gives no `tokenizer`")
+            runtime = Runtime(backend, backend.tokenizer, names, limits, version=__version__)
+            return serve_http(runtime, settings, options.host, options.port)
 
 
 def route(options: argparse.Namespace) -> int:
@@ -222,23 +229,25 @@ def route(options: argparse.Namespace) -> int:
     from .adapters.router.joining import over_servers
     from .core.process.client import read_tokenizer
 
-    settings = access_settings(options)
-    check_address(options.host, options.port)
     for url in options.replica:
         if not is_url(url):
             raise InvalidCall("replica", url, "the URL of a server, as http://127.0.0.1:30001")
+    settings, limits = access_settings(options), server_limits(options)
     key = replica_key(options)
     keys: dict[str, Any] = {} if key is None else {"api_key": key}
-    start = partial(over_servers, options.replica, options.policy, **keys)
-    with obeyed_once(), audited(options.audit_log), closing(start()) as backend:
-        info = backend.info()
-        folder = _folder_of_texts(options.tokenizer, info.model)
-        texts = read_tokenizer(folder, EngineConfig(), info.vocabulary_size)
-        backend.tokenizer = texts
-        settings = replace(settings, tokenizer_info=tokenizer_info(folder))
-        names = tuple(options.served_name or [info.model])
-        runtime = Runtime(backend, texts, names, server_limits(options), version=__version__)
-        return serve_http(runtime, settings, options.host, options.port)
+    with obeyed_once(), audited(options.audit_log):
+        if options.tokenizer is not None:
+            texts_folder(options.tokenizer)
+        check_address(options.host, options.port)
+        with closing(over_servers(options.replica, options.policy, **keys)) as backend:
+            info = backend.info()
+            folder = _folder_of_texts(options.tokenizer, info.model)
+            texts = read_tokenizer(folder, EngineConfig(), info.vocabulary_size)
+            backend.tokenizer = texts
+            settings = replace(settings, tokenizer_info=tokenizer_info(folder))
+            names = tuple(options.served_name or [info.model])
+            runtime = Runtime(backend, texts, names, limits, version=__version__)
+            return serve_http(runtime, settings, options.host, options.port)
 
 
 def _folder_of_texts(tokenizer: str | None, model: str) -> Path:
@@ -289,12 +298,13 @@ def _starting() -> Iterator[None]:
     child processes too, write over it."""
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
     if is_terminal:
-        print("starting …", end="", file=sys.stderr, flush=True)
+        print(_STARTING, end="", file=sys.stderr, flush=True)
     try:
         yield
     finally:
         if is_terminal:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            blank = " " * len(_STARTING)  # where a terminal takes no escape sequences, too
+            print(f"\r{blank}\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def _painted(line: Line) -> Text:

@@ -10,11 +10,11 @@ from contextlib import AbstractContextManager, closing
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from . import __version__
+from .adapters.common.console import console
 from .adapters.names import is_known, is_url
 from .adapters.usage import read_settings
 from .core.api.config import EngineConfig
@@ -35,7 +35,7 @@ def check(options: argparse.Namespace, load: Load, starting: Starting) -> int:
     a hub model are downloaded. load: the backend of the options; starting: shows that it starts."""
     from .adapters.registry import registry
 
-    out, report = Console(highlight=False), dict[str, Any](model=options.model)
+    out, report = console(highlight=False), dict[str, Any](model=options.model)
     table = Table.grid(padding=(0, 3))
     table.add_column(style="cyan", no_wrap=True)
     try:

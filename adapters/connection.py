@@ -44,6 +44,7 @@ from .names import check_settings as check_settings
 from .names import hub_folder as hub_folder
 from .names import introduce as introduce
 from .names import introduce_embedded as introduce_embedded
+from .names import is_fetched as is_fetched
 from .names import is_known as is_known
 from .names import is_url as is_url
 from .names import located as located

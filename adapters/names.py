@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import functools
 import logging
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -40,9 +42,9 @@ _ENGINE = KeywordOwner(
     " or a backend from connect(..., {name}=...)",
 )
 _EMBEDDED_NOTE = (
-    "forkroot: %r, the embedded model, has 3.7 million parameters: it knows a few facts, copies"
+    "forkroot: {0!r}, the embedded model, has 3.7 million parameters: it knows a few facts, copies"
     " fields out of short texts, and little else; for real work pass a checkpoint folder or a hub"
-    " model in place of %r, such as Qwen/Qwen2.5-0.5B-Instruct"
+    " model in place of {0!r}, such as Qwen/Qwen2.5-0.5B-Instruct"
 )
 
 
@@ -57,7 +59,11 @@ def introduce(level: int) -> None:
     """Log, once in a process at each level, what the embedded model can do and how to use a real
     one. Without a logging setup, Python writes warnings to stderr and drops lower levels.
     """
-    _log.log(level, _EMBEDDED_NOTE, EMBEDDED, EMBEDDED)
+    note = _EMBEDDED_NOTE.format(EMBEDDED)
+    if sys.stderr is not None and sys.stderr.isatty():  # words stay whole at the end of its lines
+        width = shutil.get_terminal_size().columns
+        note = textwrap.fill(note, width, break_long_words=False, break_on_hyphens=False)
+    _log.log(level, "%s", note)
 
 
 def introduce_embedded(model: str | Path) -> None:
@@ -95,11 +101,17 @@ def check_settings(model: str | Path, settings: Mapping[str, Any]) -> None:
 def located(model: str | Path, revision: str | None = None) -> str | Path:
     """A hub model as its folder, downloaded if it is not in the cache; anything else, and what a
     plugin may know, as it is. Raises as `connect`."""
+    model = pinned(model, revision)
+    return model_folder(model) if is_fetched(model) else model
+
+
+def is_fetched(model: str | Path) -> bool:
+    """Whether this is the name of a hub model, and of nothing that a plugin may know."""
     from .registry import registry
 
-    model = pinned(model, revision)
-    is_ours = is_known(model) or is_url(model) or registry().may_load(model)
-    return model if is_ours or not is_hub_model(model) else model_folder(model)
+    if is_known(model) or is_url(model):
+        return False
+    return is_hub_model(model) and not registry().may_load(str(model))
 
 
 def hub_folder(model: object, revision: str | None = None) -> Path | None:

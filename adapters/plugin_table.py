@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from .common.console import console
 
 if TYPE_CHECKING:
     from .registry import Plugin
@@ -37,7 +38,7 @@ def _plugins(options: argparse.Namespace) -> int:
     from .registry import registry
 
     found = registry().plugins
-    Console(highlight=False).print(plugins_table(found))
+    console(highlight=False).print(plugins_table(found))
     return int(any(plugin.fault is not None for plugin in found))
 
 

@@ -201,6 +201,12 @@ def scored(call: Call, best: str) -> tuple[OptionScore, ...]:
     return tuple(found)
 
 
+def root_of(call: Call) -> tuple[str, int | None, int | None] | None:
+    """The root that a call's hint names, its branches and where it ends; None: it shares none."""
+    hint = call.hint
+    return None if hint is None or not hint.root else (hint.root, hint.branches, hint.prefix_end)
+
+
 def prompt_text(prompt: Prompt) -> str:
     """A prompt as plain text: a chat as `role: text` lines, images and videos by their names."""
     if isinstance(prompt, Chat):

@@ -34,7 +34,6 @@ def build_engine(
     assert config.max_running is not None and config.chunk_tokens is not None
     host = HostTier.of(config.host_slots, config.host_policy)
     cache = RadixCache(config.num_slots, config.cache, host, config.logprob_bytes)
-    roots = Roots(cache, config.root_timeout)
     waiting = WaitingQueue(
         config.order,
         ageing=config.ageing,
@@ -43,6 +42,7 @@ def build_engine(
         seed=config.seed,
         hints=config.hints,
     )
+    roots = Roots(cache, config.root_timeout, waiting.tenants.share)
     features: Features[Sequence] | None = None
     if prepare is not None:
         assert config.tower_tokens is not None

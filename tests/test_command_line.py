@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 import torch
+from rich.table import Table
 from safetensors.torch import load_file, save_file
 
 import forkroot
 from forkroot.__main__ import main
+from forkroot.adapters.common.console import console
 from forkroot.adapters.connection import introduce
 from forkroot.adapters.testing import ScriptedBackend
 from forkroot.examples.chat import Conversation, talk
@@ -347,7 +349,7 @@ def test_the_demo_gives_the_same_answers_four_ways_and_draws_the_tree(
     assert "All answers are the same." in out
     start = out.index("(hints change little here")
     note = out[start : out.index(")", start) + 1].splitlines()
-    assert all(60 < len(line.rstrip()) <= 80 for line in note[:-1])  # of a console of 80
+    assert all(60 < len(line.rstrip()) <= 96 for line in note[:-1])  # prose is wrapped in a pipe
     printed = " ".join(out.split())
     assert "what the program wrote, «what the model wrote» and ‹what a schema forced›" in printed
     assert 'Grade: «D» Verdict as JSON:‹{"grade": "›«D»‹", "summary": "The essay is ›' in printed
@@ -457,5 +459,39 @@ def test_one_thing_at_a_time_is_shown_on_a_terminal_while_a_model_is_loaded(
     written = shown.getvalue()
     assert "\n" not in written.partition("starting")[2].partition("\x1b[K")[0]
     assert "loading" in written
-    assert written.rpartition("\r")[2] == "\x1b[K"
+    assert written.endswith("\r         \r\x1b[K")  # blanks, for a terminal without sequences
     assert "\x1b[?25l" not in written  # a spinner, which draws by itself, hides the cursor
+
+
+@pytest.mark.parametrize("message", ["", " \n"])
+def test_an_empty_message_is_refused_before_a_model_is_loaded(
+    message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("forkroot.__main__.connect", None)
+    assert main(["chat", "tiny", message]) == 2
+    assert capsys.readouterr().err.startswith(
+        f"forkroot: invalid message={message!r}: expected a text that is not empty, or no message"
+    )
+
+
+def test_piped_tables_are_as_wide_as_their_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for columns, num_lines in ((None, 1), ("50", 2)):
+        monkeypatch.delenv("COLUMNS", raising=False)
+        if columns is not None:
+            monkeypatch.setenv("COLUMNS", columns)
+        table = Table.grid()
+        table.add_row("word " * 15, "end")
+        console().print(table)
+        assert len(capsys.readouterr().out.splitlines()) == num_lines
+
+
+def test_a_misspelled_sampling_field_of_a_job_gets_a_suggestion(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = forkroot.function(lambda s: s.append(forkroot.gen("a")))
+    program.compile().save(tmp_path / "program.json")
+    command = ["run", str(tmp_path / "program.json"), "--args", "-", "--out", "o.jsonl"]
+    assert main([*command, "--sampling", "temprature=0"]) == 2
+    assert capsys.readouterr().err.endswith("; did you mean temperature?\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import tomllib
 from pathlib import Path
@@ -65,3 +66,12 @@ def test_every_hint_names_an_extra_that_there_is() -> None:
     ]
     assert "langchain" in named
     assert sorted(set(named) - set(known)) == []
+
+
+def test_tracebacks_name_exported_errors_as_they_are_imported() -> None:
+    found = [getattr(forkroot, name) for name in forkroot.__all__]
+    errors = [it for it in found if isinstance(it, type) and issubclass(it, BaseException)]
+    assert len(errors) > 15
+    for kind in errors:
+        assert kind.__module__ == "forkroot"
+        assert pickle.loads(pickle.dumps(kind)) is kind

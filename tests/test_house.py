@@ -33,15 +33,15 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         *(
             "adapters/hints/",
             "adapters/common/",
-            "adapters/langchain/hints/",
             "adapters/http/wire/",
             "adapters/native/movement/",
         ),
     ),
     (
         *("core/fsm/tokens/", "core/fsm/json_schema/patterns/", "kernels/cpu/attention/"),
-        *("core/engine/pictures/",),
+        *("core/engine/pictures/", "core/engine/accounting/"),
         *("kernels/cpu/linear/", "adapters/", "adapters/http/server/"),
+        "adapters/langchain/hints/",
     ),
     (
         *("core/fsm/json_schema/", "kernels/cpu/decoder/", "adapters/native/language/"),
@@ -52,7 +52,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         *("core/fsm/grammar/", "kernels/devices.py", "adapters/native/interpreter/"),
         "adapters/native/compiler/graph/",
         *("adapters/dspy/patterns/", "adapters/guidance/grammar/"),
-        *("adapters/http/openai/", "adapters/http/sglang/"),
+        *("adapters/http/openai/", "adapters/http/sglang/", "adapters/http/relay/"),
     ),
     (
         *("core/fsm/", "core/model/", "adapters/http/forkroot/"),
@@ -97,8 +97,10 @@ KNOWS: dict[str, tuple[str, ...]] = {
     ),
     "core/fsm/": (*BASE, "core/fsm/*"),
     "core/engine/pictures/": (*BASE, "core/text/"),
+    "core/engine/accounting/": ("core/common/",),
     "core/engine/": (
         *(*BASE, "core/text/", "core/radix/", "core/fsm/", "core/fsm/tokens/"),
+        "core/engine/accounting/",
         "core/engine/pictures/",
     ),
     "core/process/": (
@@ -139,7 +141,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/router/": (*BASE, "adapters/", "adapters/common/"),
     "adapters/api/": (*BASE, "adapters/", "adapters/common/"),
     "adapters/native/language/": (*BASE, "adapters/", "adapters/common/"),
-    "adapters/native/interpreter/": (*BASE, "adapters/native/language/"),
+    "adapters/native/interpreter/": (*BASE, "adapters/hints/", "adapters/native/language/"),
     "adapters/native/compiler/graph/": (*BASE, "adapters/native/language/"),
     "adapters/native/compiler/passes/": (
         *(*BASE, "adapters/native/language/"),
@@ -165,7 +167,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/dspy/patterns/": ("core/api/", *SCHEMAS),
     "adapters/dspy/hints/": (*BASE, "adapters/hints/", "adapters/dspy/patterns/"),
     "adapters/dspy/": (*BASE, "core/media/", "adapters/", "adapters/common/", "adapters/dspy/*"),
-    "adapters/langchain/hints/": ("core/api/",),
+    "adapters/langchain/hints/": (*BASE, "adapters/hints/"),
     "adapters/langchain/": (
         *BASE,
         "core/media/",
@@ -183,11 +185,12 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/http/forkroot/": (
         *(*ROUTES, "adapters/", "adapters/http/requests/", "adapters/http/openai/"),
     ),
+    "adapters/http/relay/": (*ROUTES, "adapters/", "adapters/http/requests/"),
     "adapters/http/programs/": (
         *(*ROUTES, "core/common/", "adapters/", "adapters/http/requests/"),
         *("adapters/http/forkroot/", "adapters/native/*"),
     ),
-    "adapters/http/bench/": ("core/api/", "adapters/"),
+    "adapters/http/bench/": ("core/api/", "adapters/", "adapters/common/"),
     "adapters/http/": (*BASE, "adapters/", "adapters/common/", "adapters/http/*"),
     "adapters/ray/": (
         *(*BASE, "core/model/hub/", "core/process/", "adapters/", "adapters/common/"),

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from dspy import lm15
 
@@ -27,6 +28,7 @@ from ...core.api.protocol import (
     Text,
     UnsupportedCall,
 )
+from ...core.common.harmless import hint_errors
 from ..common.tools import ToolFormat
 from ..connection import Connection, shared
 from .hints.returning import current_run
@@ -130,7 +132,7 @@ class Runtime:
             sent = call
             if running is not None and running.n > 1 and self.hints:
                 sent = replace(call, sampling=replace(call.sampling, n=running.num_left()))
-            reply, index = self.submit(sent), 0
+            reply, index = self._submit_with_rest(sent, running), 0
             if running is not None:
                 running.fork(call, reply)
         else:
@@ -218,6 +220,22 @@ class Runtime:
         if not self.hints:
             return connection.backend.submit(call)
         return connection.prefixes.submit(call)
+
+    def _submit_with_rest(self, call: Call, running: Running | None) -> Reply:
+        """Send a call with what is expected to follow it: in the run of a program what followed
+        before, else nothing, as a predictor alone calls once."""
+        formatted, run = None if running is None else running.formatted, current_run()
+        if not self.hints or formatted is None:
+            return self.submit(call)
+        if run is None:
+            hint = call.hint or ForkHint("")
+            rest: Any = {"calls_left": 0, "tokens_left": 0, "next_use": 0}
+            return self.submit(replace(call, hint=replace(hint, program=uuid4().hex, **rest)))
+        signature = formatted.signature
+        label = signature.instructions, *signature.input_fields, *signature.output_fields
+        with hint_errors.suppress(_log, "saying what follows a call"):
+            call = run.course.hinted(call, label)
+        return run.course.follow(self.submit(call))
 
     def _hint(self, chat: Chat, request: lm15.Request, namespace: str) -> ForkHint | None:
         """All but the last message is shared with other calls: in DSPy it is the task and its

@@ -19,6 +19,7 @@ from dspy.utils.callback import BaseCallback
 
 from ...core.api.protocol import Chat, Message, Text
 from ...core.common.harmless import hint_errors
+from ..hints.courses import Courses
 from .engine import Engine
 from .hints.returning import Step, current_run, run_begins, run_ends
 from .hints.running import Formatted, format_begins, format_ends, last_formatted
@@ -32,13 +33,18 @@ class Watcher(BaseCallback):  # type: ignore[misc]
     """Sees every prompt that an adapter writes, every `Evaluate` before its threads start, when a
     program's run begins and ends, and when its agents wait for their tools."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.courses = Courses()
+
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """A run begins with its outermost module, unless that calls the model only once."""
         if isinstance(instance, dspy.Predict):  # DSPy drops it where tools are called in text
             keywords = {**instance.config, **((inputs.get("kwargs") or {}).get("config") or {})}
             _choice.set(keywords.get("tool_choice"))
         else:
-            run_begins(call_id, is_outermost=not dspy.settings.caller_modules)
+            is_outermost = not dspy.settings.caller_modules
+            run_begins(call_id, self.courses, instance, is_outermost=is_outermost)
 
     def on_module_end(self, call_id: str, outputs: Any, exception: Any = None) -> None:
         """What was kept for the run is kept no more."""

@@ -86,7 +86,7 @@ class Prefixes(Savings):
                 for index in members:
                     self._remember(calls[index])
         return [
-            self._counted(replace(call, hint=found[index])) if index in found else self.submit(call)
+            self._counted(_sharing(call, found[index])) if index in found else self.submit(call)
             for index, call in enumerate(calls)
         ]
 
@@ -171,7 +171,7 @@ class Prefixes(Savings):
             self._plant(namespace, outline.before(root.length), root, hint)
         elif known.is_fork and self._pins(root, hint):
             hint = ForkHint(root.name, None, outline.num_whole(root.length))
-        return replace(call, hint=hint)
+        return _sharing(call, hint)
 
     def _fork(self, namespace: str, group: Group) -> list[ForkHint]:
         """The hints of calls that share a beginning, which is sent ahead of them unless it is
@@ -271,8 +271,16 @@ class Prefixes(Savings):
 
 
 def _is_bare(call: Call) -> bool:
-    """Whether a call wants a hint: it has none, and is not itself a prefix that is sent ahead."""
-    return call.hint is None and (call.sampling.max_tokens != 0 or len(call.options) > 0)
+    """Whether a call wants a root: it has none, and is not itself a prefix that is sent ahead."""
+    has_root = call.hint is not None and call.hint.root != ""
+    return not has_root and (call.sampling.max_tokens != 0 or len(call.options) > 0)
+
+
+def _sharing(call: Call, root: ForkHint) -> Call:
+    """A call that shares a root, beside what it has of its program."""
+    own = call.hint or root
+    names = {"root": root.root, "branches": root.branches, "prefix_end": root.prefix_end}
+    return replace(call, hint=replace(own, **names))
 
 
 def _opened(prompt: Prompt) -> Prompt:

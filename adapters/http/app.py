@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -17,12 +17,15 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Match, Route
 
+from ...core.api.protocol import Backend
 from ...core.common.suggestions import did_you_mean
 from ..registry import registry
+from ..relays import RelayHost
 from .forkroot import calls, operation, page, prefixes, reports
 from .openai import chat, completions, models, responses
 from .programs import routes as programs
-from .requests.bodies import REPORTED_ERRORS, FastPath, is_reader
+from .relay.middleware import RelayPath
+from .requests.bodies import REPORTED_ERRORS, BodyRoute, FastPath, is_reader
 from .requests.unknown import HEADER
 from .requests.validation_errors import validation_error
 from .server.admission import AdmissionMiddleware
@@ -74,6 +77,7 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
         app.state.paths[route.path] |= route.methods or set()
     bodies = [it for router in routers for it in router.routes if is_reader(it)]
     app.add_middleware(FastPath, routes=bodies, on_error=_report_error)
+    _add_relay(app, runtime.backend, served, metrics, bodies)
     registry().add_routes(app, served)
     registry().started(runtime.backend)
     app.add_middleware(
@@ -98,6 +102,22 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
     for kind in REPORTED_ERRORS:
         app.add_exception_handler(kind, _report_error)
     return app
+
+
+def _add_relay(
+    app: FastAPI, backend: Backend, served: Runtime, metrics: Metrics, bodies: Iterable[BodyRoute]
+) -> None:
+    """Where the backend is a router over servers, relay what can be relayed."""
+    app.state.relays = backend
+    if isinstance(backend, RelayHost):
+        app.add_middleware(
+            RelayPath,
+            host=backend,
+            runtime=served,
+            registry=app.state.requests,
+            metrics=metrics,
+            routes={it.path: it for it in bodies},
+        )
 
 
 async def _report_error(request: Request, error: Exception) -> Response:
@@ -148,3 +168,5 @@ async def _with_threads(app: FastAPI) -> AsyncIterator[None]:
     with ThreadPoolExecutor(_NUM_THREADS, "forkroot-http") as pool:
         asyncio.get_running_loop().set_default_executor(pool)
         yield
+        if isinstance(app.state.relays, RelayHost):
+            app.state.relays.end_relays()

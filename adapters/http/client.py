@@ -31,8 +31,10 @@ from ...core.api.reply import Mailbox
 from ...core.common.exits import close_at_exit
 from ..common.call_loop import CallLoop
 from ..programs import FEATURE, ProgramReceiver, ProgramRequest
+from ..relays import RELAY_FEATURE, RelayReceiver, RelayRequest
 from .client_exchange import Exchange, no_server, refused, shown, unreachable
 from .client_programs import ProgramExchange, SentPrograms
+from .client_relay import RelayExchange, RelayLines
 from .lines import Lines, can_take
 from .wire.callwire import EVICTIONS_PATH, INFO_PATH, PREFIXES_PATH, SILENCE, plain, value_of
 
@@ -73,8 +75,10 @@ class RemoteBackend(Closing):
         self._pools = Pools(self._url, self._headers, self._timeout)
         of_lines = self._url, self._headers, connect_timeout, silence
         self._lines = Lines(*of_lines) if can_take(self._url) else None
+        self._relays = RelayLines(*of_lines)
         self._programs = SentPrograms()
         self._takes_programs: bool | None = None
+        self._relays_for = ""  # the model, where the server answers relayed requests
         self._has_asked = False  # whether a connection for questions may be kept
         self._logged = set[str]()
         self._calls = CallLoop("forkroot-remote", partial(_disconnect, self._pools, self._lines))
@@ -105,6 +109,7 @@ class RemoteBackend(Closing):
         BackendClosed if no forkroot server answers, and the errors of the server."""
         found: BackendInfo = self._get(INFO_PATH)
         self._takes_programs = FEATURE in found.features
+        self._relays_for = found.model if RELAY_FEATURE in found.features else ""
         return replace(found, features=frozenset(found.features))
 
     def evictions(self, after: int = -1) -> EvictionReport:
@@ -199,11 +204,28 @@ class RemoteBackend(Closing):
 
         return lambda: self._calls.post(cancel)
 
+    def takes_relays(self, model: str) -> bool:
+        """As `RelayTarget.takes_relays`, as far as the last `info` told."""
+        return self._lines is not None and model != "" and model == self._relays_for
+
+    def relay(self, request: RelayRequest, receiver: RelayReceiver) -> Callable[[], object]:
+        """As `RelayTarget.relay`. It lives in the loop that runs here."""
+        if self._calls.is_closed or not self._owner.is_here:
+            receiver.fail(BackendClosed.before())
+            return lambda: None
+        exchange = RelayExchange(self._relays, request, receiver)
+        return exchange.cancel
+
+    def end_relays(self) -> None:
+        """As `RelayTarget.end_relays`."""
+        self._relays.end()
+
     def close(self) -> None:
         """Stop; open calls end in BackendClosed here, and are cancelled there. Nothing in a fork of
         this process."""
         if not self._owner.is_here:
             return
+        self._relays.close()
         if "_questions" in vars(self):
             self._questions.close()
         self._calls.close()

@@ -1,8 +1,31 @@
-"""uvicorn's protocol by httptools, which knows whether the head of a request is incomplete."""
+"""uvicorn's protocol by httptools, which knows whether the head of a request is incomplete, and
+lets an application write pieces of a body without a coroutine for each."""
 
 from __future__ import annotations
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from .server.sse import WRITER
+
+
+class BodyWriter:
+    """Writes pieces of one answer."""
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+
+    def write(self, piece: bytes) -> bool:
+        """Send a piece now. False, and nothing is sent, where it has to go by `send`: its client
+        reads slowly or has gone, or the answer is not one in pieces."""
+        cycle = self._cycle
+        if not cycle.chunked_encoding or cycle.response_complete:
+            return False
+        if cycle.flow.write_paused or cycle.disconnected:
+            return False
+        cycle.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        return True
 
 
 class HeadHttpTools(HttpToolsProtocol):
@@ -19,6 +42,9 @@ class HeadHttpTools(HttpToolsProtocol):
         """As in uvicorn."""
         self.is_in_head = False
         super().on_headers_complete()
+        if self.cycle is not None:
+            writer: Any = {WRITER: BodyWriter(self.cycle)}
+            self.scope["extensions"] = writer
 
     def on_message_complete(self) -> None:
         """As in uvicorn; after a body that nobody read the next head is awaited."""

@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, TypeAlias, cast
 from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
+from ..relays import Flow
+
 _MOST_IDLE = 256
+Begin: TypeAlias = Callable[[list[tuple[bytes, bytes]]], object]
 
 
 def can_take(url: httpx.URL) -> bool:
@@ -29,12 +32,20 @@ class Answer:
     """What a server answers to one request.
 
     take: called with each piece of the body, if the status is 200; else `body` has it.
+    begin: called before that with the headers. flow: stops what comes while its reader is behind.
     status: None until the answer begins. ended: set at its end, in an error where it broke off.
     """
 
-    def __init__(self, take: Callable[[bytes], object], ended: asyncio.Future[None]) -> None:
+    def __init__(
+        self,
+        take: Callable[[bytes], object],
+        ended: asyncio.Future[None],
+        begin: Begin | None = None,
+        flow: Flow | None = None,
+    ) -> None:
         self.take = take
         self.ended = ended
+        self.begin, self.flow = begin, flow
         self.status: int | None = None
         self.headers: list[tuple[bytes, bytes]] = []
         self.body = bytearray()
@@ -58,13 +69,19 @@ class Line(asyncio.Protocol):
         """Whether a request may be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
-    def ask(self, message: bytes, take: Callable[[bytes], object]) -> Answer:
-        """Send a request; what comes back."""
+    def ask(
+        self,
+        message: bytes,
+        take: Callable[[bytes], object],
+        begin: Begin | None = None,
+        flow: Flow | None = None,
+    ) -> Answer:
+        """Send a request; what comes back. Arguments as of `Answer`."""
         from httptools import HttpResponseParser
 
         assert self._transport is not None and self._answer is None
         loop = asyncio.get_running_loop()
-        self._answer = Answer(take, loop.create_future())
+        self._answer = Answer(take, loop.create_future(), begin, flow)
         self._parser, self._is_whole = HttpResponseParser(self), False
         self._heard = loop.time()
         self._watch()
@@ -80,8 +97,7 @@ class Line(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """As `Protocol.connection_made`."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
 
     def data_received(self, data: bytes) -> None:
         """As `Protocol.data_received`."""
@@ -97,6 +113,8 @@ class Line(asyncio.Protocol):
             return
         if self._is_whole:
             self._end(None)
+        elif self._answer is not None and self._answer.flow is not None:
+            self._stop_if_full(self._answer.flow)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """As `Protocol.connection_lost`."""
@@ -105,6 +123,15 @@ class Line(asyncio.Protocol):
         else:
             self._end(httpx.RemoteProtocolError("the server closed the connection"))
 
+    def _stop_if_full(self, flow: Flow) -> None:
+        if flow.is_full and flow.on_room is None and self._transport is not None:
+            self._transport.pause_reading()
+            flow.on_room = self._go_on
+
+    def _go_on(self) -> None:
+        if self.is_open and self._transport is not None:
+            self._transport.resume_reading()
+
     def _watch(self) -> None:
         if self._silence is not None:
             loop = asyncio.get_running_loop()
@@ -112,7 +139,10 @@ class Line(asyncio.Protocol):
 
     def _look(self) -> None:
         assert self._silence is not None
-        if asyncio.get_running_loop().time() < self._heard + self._silence:
+        now, answer = asyncio.get_running_loop().time(), self._answer
+        if answer is not None and answer.flow is not None and answer.flow.is_full:
+            self._heard = now  # it is not listened to
+        if now < self._heard + self._silence:
             self._watch()
             return
         self._end(httpx.ReadTimeout(f"nothing came for {self._silence:g} s"))
@@ -138,8 +168,12 @@ class Line(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """The answer has begun."""
-        if self._answer is not None:
-            self._answer.status = self._parser.get_status_code()
+        answer = self._answer
+        if answer is None:
+            return
+        answer.status = self._parser.get_status_code()
+        if answer.begin is not None and answer.status == httpx.codes.OK:
+            answer.begin(answer.headers)
 
     def on_body(self, data: bytes) -> None:
         """A piece of the body."""
@@ -181,14 +215,22 @@ class Lines:
         self._idle: list[Line] = []
 
     async def post(
-        self, path: str, body: bytes, take: Callable[[bytes], object], started: Callable[[], object]
+        self,
+        path: str,
+        body: bytes,
+        take: Callable[[bytes], object],
+        started: Callable[[], object],
+        begin: Begin | None = None,
+        flow: Flow | None = None,
+        more: str = "",
     ) -> httpx.Response | None:
         """Send a body; the answer where its status is not 200, else None once all of it was taken.
-        begun: called before the first piece of an answer. Raises the errors of httpx."""
+        started: called at the end, if an answer has begun. begin, flow: as of `Answer`. more: lines
+        of the head. Raises the errors of httpx."""
         target = self.url.raw_path.decode().rstrip("/") + path
-        head = f"POST {target} HTTP/1.1\r\n{self._head}Content-Length: {len(body)}\r\n\r\n"
+        head = f"POST {target} HTTP/1.1\r\n{self._head}{more}Content-Length: {len(body)}\r\n\r\n"
         line = await self._taken()
-        answer = line.ask(head.encode() + body, take)
+        answer = line.ask(head.encode("latin-1") + body, take, begin, flow)
         try:
             await answer.ended
         except BaseException:

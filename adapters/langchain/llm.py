@@ -146,9 +146,11 @@ class Forkroot(Settings, BaseLLM):
         try:
             check_options(options, KNOWN)
             constraint = toolbox_of(options, ToolFormat()).constraint
-            call = context.with_hint(self._new_call((), constraint, stop, options, is_streamed))
+            call = self._new_call((), constraint, stop, options, is_streamed)
+            call = context.with_options(call)
             check_texts(prompts, "prompts")
             calls = [replace(call, prompt=(Text(prompt),)) for prompt in prompts]
+            calls = [context.with_rest(it) for it in calls]
             return [ModelRequest(connection, it, context, self.max_retries) for it in calls]
         except ForkrootError as error:
             raise as_langchain(error) from error

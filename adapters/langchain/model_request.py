@@ -65,7 +65,7 @@ class ModelRequest:
         """The answer as it comes in, and its end. Raises the call's error."""
         given = self.reply
         for num_retries in count():
-            reply, given = given or self.submit(), None
+            reply, given = self.context.follow(given or self.submit()), None
             is_started = False
             try:
                 if self.call.stream:
@@ -84,7 +84,7 @@ class ModelRequest:
         """As `answer`, for a task."""
         given = self.reply
         for num_retries in count():
-            reply, given = given or await self.asubmit(), None
+            reply, given = self.context.follow(given or await self.asubmit()), None
             is_started = False
             try:
                 if self.call.stream:

@@ -19,6 +19,7 @@ from ...core.api.protocol import ForkHint, InvalidCall, ProgramError
 from ..common.retries import is_passing, pause_before
 from .checkpoint import Checkpoint, header_of
 from .interpreter.context import new_root
+from .interruption import interrupted, print_without_traceback
 from .language.settings import Settings
 from .run import AnyRun, Run, restored
 from .state import ProgramState
@@ -83,7 +84,8 @@ class Batch:
         self._worker = ThreadPoolExecutor(1, "forkroot-batch")
         self._error: BaseException | None = None
         self._is_aborted = threading.Event()
-        self._checkpoint = None
+        self._checkpoint, self._path = None, survival.checkpoint
+        self._ended = set[int]()  # well, in this process
         if survival.checkpoint is not None:
             header = header_of(body, items, settings)
             self._checkpoint = Checkpoint(survival.checkpoint, header)
@@ -94,9 +96,15 @@ class Batch:
 
     def execute(self, progress_bar: bool | None, raise_errors: bool) -> list[ProgramState]:
         """The ended states, in the order of the items; as `Program.run_batch`."""
-        with self._submitted(progress_bar) as (futures, advance):
-            for _ in as_completed(futures):
-                advance()
+        try:
+            with self._submitted(progress_bar) as (futures, advance):
+                for _ in as_completed(futures):
+                    advance()
+        except KeyboardInterrupt:
+            ended = len(self._ended | self._done.keys())
+            error = interrupted(ended, len(self._items), self._path)
+            print_without_traceback(error)
+            raise error from None
         if raise_errors:
             for run in self._runs.values():
                 run.raise_error()
@@ -170,10 +178,14 @@ class Batch:
 
     def _save(self, index: int, run: AnyRun, num_retries: int) -> None:
         saved = run.saved(num_retries)
-        if self._checkpoint is None or run.failure() is not None:
+        if run.failure() is not None:
+            return
+        if self._checkpoint is None:
+            self._ended.add(index)
             return
         try:
             self._checkpoint.add(index, saved)
+            self._ended.add(index)
         except InvalidCall as error:
             if error.field != "checkpoint":
                 run.abort(error)

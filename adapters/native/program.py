@@ -11,8 +11,10 @@ from operator import attrgetter
 from typing import Any, overload
 
 from ...core.api.protocol import InvalidCall, NotPicklable
+from ..hints.courses import Courses
 from .compiled import CompiledProgram
 from .movement.rules import Reorderer
+from .run import Run
 from .runnable import Runnable
 from .state import ProgramState
 from .tracing import trace
@@ -21,7 +23,8 @@ from .tracing import trace
 class Program(Runnable):
     """A function of the language; made by `@function`. See `Runnable` for its keywords.
 
-    It is pickled as functions are, by the name that it has in its module.
+    It is pickled as functions are, by the name that it has in its module. courses: what its runs
+    did, which hints of later ones say; None: nothing yet.
     """
 
     def __init__(
@@ -30,6 +33,7 @@ class Program(Runnable):
         name: str | None = None,
         bound: Mapping[str, Any] | None = None,
         speculate: int | bool = False,
+        courses: Courses | None = None,
     ) -> None:
         if iscoroutinefunction(body) or isasyncgenfunction(body) or isgeneratorfunction(body):
             allowed = "a plain function, without async and yield; run it with `arun` for asyncio"
@@ -37,6 +41,8 @@ class Program(Runnable):
         update_wrapper(self, body)
         super().__init__(body, bound, speculate)
         self.name: str = name or str(getattr(body, "__name__", "program"))
+        self.courses = Courses() if courses is None else courses
+        self._new_run = self._followed
 
     def __repr__(self) -> str:
         return f"<program {self.name}>"
@@ -59,7 +65,11 @@ class Program(Runnable):
         """The same program with some arguments given; a run's own go before them. Raises
         UnknownKeyword for what is not an argument of the program."""
         self._parameters.check(kwargs)
-        return type(self)(self.body, self.name, {**self.bound, **kwargs}, self.speculate)
+        bound = {**self.bound, **kwargs}
+        return type(self)(self.body, self.name, bound, self.speculate, self.courses)
+
+    def _followed(self, *args: Any) -> Run:
+        return Run(*args, course=self.courses.begin())
 
     def compile(
         self,

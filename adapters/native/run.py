@@ -15,6 +15,7 @@ from traceback import walk_tb
 from typing import Any, Protocol, TypeVar
 
 from ...core.api.protocol import ForkHint, InvalidCall, ProgramError, Shown
+from ..hints.courses import Course
 from .interpreter.context import Context, free
 from .interpreter.interpreter import Interpreter
 from .interpreter.saved import Saved
@@ -65,8 +66,8 @@ class Run:
     """One run of `body`, a function whose first argument is a state, with these arguments.
 
     state_type: what `body` gets. worker: as in `Context`; None: one that ends with the run. hint:
-    goes with the run's first call. spend: as in `Context`. Raises InvalidCall if no backend is
-    known.
+    goes with the run's first call. spend, course: as in `Context`. Raises InvalidCall if no backend
+    is known.
     """
 
     def __init__(
@@ -79,13 +80,14 @@ class Run:
         worker: ThreadPoolExecutor | None = None,
         hint: ForkHint | None = None,
         spend: Callable[[int], object] = free,
+        course: Course | None = None,
     ) -> None:
         refuse_in_trace("run(...)")
         self._body, self._args, self._kwargs = body, args, kwargs
         self._at_end = ExitStack()
         if worker is None:
             worker = self._at_end.enter_context(ThreadPoolExecutor(1, "forkroot-run"))
-        self._context = Context(settings, worker, spend=spend)
+        self._context = Context(settings, worker, spend=spend, course=course)
         self._interpreter = Interpreter(self._context, hint)
         self._state_type = state_type
         self._raised: Exception | None = None
@@ -117,6 +119,8 @@ class Run:
                 self._raised = explained
             finally:
                 _running.reset(token)
+                if self._context.course is not None:
+                    self._context.course.end()
         return self.state
 
     def result(self) -> ProgramState:

@@ -66,8 +66,10 @@ class Worker:
         self._backend = plan.make()
 
     def run(self, shard: int) -> int:
-        """Run a shard to its end: the items that its checkpoint has are not run again. Returns how
-        many items have failed."""
+        """Run a shard to its end: the items that its checkpoint has are not run again, and none of
+        a shard that is done. Returns how many items have failed."""
+        if (num_failed := self._spool.num_failed(shard)) is not None:
+            return num_failed
         items, path = self._spool.items(shard), self._spool.running_path(shard)
         path.parent.mkdir(exist_ok=True)
         states = self._program.run_batch(
@@ -158,16 +160,23 @@ class Job:
         try:
             num_failed: int = ray.get(reference)
         except RayError as error:
+            if isinstance(error, RayActorError) and worker in workers:
+                workers[workers.index(worker)] = self._worker()
+                self._num_deaths += 1
+                ray.kill(worker)  # it may be out of reach only, and would go on with its shards
+            if (found := self._spool.num_failed(shard)) is not None:  # it ended before its answer
+                self._note_done(shard, found)
+                return
             self._tries[shard] += 1
             cause = getattr(error, "cause", None)
             if isinstance(cause, ForkrootError) or self._tries[shard] >= _MOST_TRIES:
                 raise (cause or error) from error
             _log.warning("shard %d is run again: %s", shard, error)
             self._left.appendleft(shard)
-            if isinstance(error, RayActorError) and worker in workers:
-                workers[workers.index(worker)] = self._worker()
-                self._num_deaths += 1
             return
+        self._note_done(shard, num_failed)
+
+    def _note_done(self, shard: int, num_failed: int) -> None:
         with self._lock:
             self._failed += num_failed
             self._num_left -= len(self._spool.items(shard))

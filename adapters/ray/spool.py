@@ -82,6 +82,13 @@ class Spool:
         self._write(self.results_path(shard), rows)
         self.running_path(shard).unlink(missing_ok=True)
 
+    def num_failed(self, shard: int) -> int | None:
+        """The items of a shard that ended in an error, once it is done; else None."""
+        try:
+            return sum(row["error"] is not None for row in _rows(self.results_path(shard)))
+        except FileNotFoundError:
+            return None
+
     def results(self) -> Iterator[dict[str, Any]]:
         """The rows of all shards that are done, in the order of their items."""
         for shard in range(self.num_shards):

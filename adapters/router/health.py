@@ -6,7 +6,6 @@ for all draws the conclusions.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -92,8 +91,15 @@ class Watch:
             return
         self._note_answer(replica, info, num_open)
         if replica.state is State.READY:
-            with contextlib.suppress(ForkrootError):  # the next look finds out what is wrong
-                self.evictions.read(replica)
+            self._read_evictions(replica)
+
+    def _read_evictions(self, replica: Replica) -> None:
+        try:
+            self.evictions.read(replica)
+        except ForkrootError:
+            pass  # the next look finds out what is wrong
+        except Exception:  # whatever it reports, it is looked at again
+            _log.exception("what the replica %s has evicted could not be read", replica.name)
 
     def _note_answer(self, replica: Replica, info: BackendInfo, num_open: int) -> None:
         with self._lock:

@@ -40,8 +40,7 @@ class Encoder(Protocol):
 def request_of(call: Call, encoder: Encoder | None = None) -> Request:
     """What a policy sees of a call."""
     hint = call.hint
-    has_root = hint is not None and hint.root != ""
-    root = (f"{call.namespace}\n{call.owner}", hint.root) if hint and has_root else None
+    root = None if hint is None or not hint.root else (f"{call.namespace}\n{call.owner}", hint.root)
     key, rest = _cut(_bytes(call.prompt, encoder))
     return Request(call.namespace, key, rest, root)
 

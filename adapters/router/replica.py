@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...core.api.protocol import Backend, BackendInfo
+from ...core.api.protocol import Backend, BackendInfo, InvalidCall
 
 
 class State(enum.Enum):
@@ -68,3 +69,21 @@ class ReplicaView:
     open: int
     sent: int
     fault: str = ""
+
+
+def named_backends(replicas: Sequence[Backend] | Mapping[str, Backend]) -> dict[str, Backend]:
+    """Backends by their names: those of a mapping, or numbers. Raises InvalidCall."""
+    if isinstance(replicas, Mapping):
+        named = dict(replicas)
+    else:
+        named = {str(index): backend for index, backend in enumerate(replicas)}
+    if not named or not all(isinstance(it, Backend) for it in named.values()):
+        raise InvalidCall("replicas", replicas, "at least one backend")
+    return named
+
+
+def check_seconds(**given: float) -> None:
+    """Raise InvalidCall for what is no number of seconds."""
+    for name, seconds in given.items():
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+            raise InvalidCall(name, seconds, "a number of seconds > 0")

@@ -20,20 +20,22 @@ from ...core.api.protocol import (
     Call,
     Completion,
     EngineDied,
-    InvalidCall,
     NodeView,
     Reply,
+    as_call,
 )
 from ...core.api.reply import Mailbox
 from ...core.common.exits import close_at_exit
 from ..programs import FEATURE, ProgramHost, ProgramReceiver, ProgramRequest
+from ..relays import RelayReceiver, RelayRequest
 from .call_flight import CallFlight
 from .fleet import Fleet
 from .flight import End, Flight
 from .health import Watch
 from .keys import Encoder, answered, request_of
 from .program_flight import ProgramFlight
-from .replica import Replica, ReplicaView, State
+from .relay_flight import RelayFlight, Relays
+from .replica import Replica, ReplicaView, State, check_seconds, named_backends
 from .reports import EvictionReader
 from .views import joined_info, joined_snapshot
 
@@ -68,8 +70,8 @@ class Router(ProcessLocal):
         patience: float = _PATIENCE,
         tree_bytes: int = 256 << 20,
     ) -> None:
-        named = _named(replicas)
-        _check_seconds(heartbeat=heartbeat, hang_timeout=hang_timeout, patience=patience)
+        named = named_backends(replicas)
+        check_seconds(heartbeat=heartbeat, hang_timeout=hang_timeout, patience=patience)
         self._owner = Owner()
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -79,6 +81,7 @@ class Router(ProcessLocal):
         self._open: dict[Flight, None] = {}
         self._held: dict[Flight, None] = {}
         self._num_resent = self._num_deaths = 0
+        self._relays = Relays(self.fleet, self._lock)
         self.is_closed = False
         reader = EvictionReader(self.fleet, self._lock, lambda: self._encoder is not None)
         self.watch = Watch(self, self.fleet, self._lock, heartbeat, hang_timeout, reader)
@@ -117,14 +120,12 @@ class Router(ProcessLocal):
     def submit(self, call: Call) -> Mailbox:
         """Take a call without waiting for it; it is tokenized in this thread, to find who holds the
         longest prefix of it."""
-        request = request_of(call, self._encoder)
+        request = request_of(as_call(call), self._encoder)
         flight = CallFlight(self, call, request)
         if not self._owner.is_here:
             flight.mailbox.fail(self._owner.fork_error())
             return flight.mailbox
-        with self._lock:
-            self._open[flight] = None
-        flight.send()
+        self._begin(flight)
         return flight.mailbox
 
     def takes_programs(self) -> bool:
@@ -144,9 +145,28 @@ class Router(ProcessLocal):
         opening = Call(request.opening, namespace=request.namespace)
         placed_by = request_of(opening, self._encoder)
         flight = ProgramFlight(self, request, receiver, placed_by)
-        if not self._owner.is_here:
-            receiver.fail(self._owner.fork_error(), {})
-            return lambda: None
+        if self._owner.is_here:
+            return self._begin(flight)
+        receiver.fail(self._owner.fork_error(), {})
+        return lambda: None
+
+    def takes_relays(self, model: str) -> bool:
+        """As `RelayHost.takes_relays`."""
+        return self._relays.are_taken(model)
+
+    def prepare_relay(self, request: RelayRequest) -> Callable[[RelayReceiver], Any]:
+        """As `RelayHost.prepare_relay`: it goes to the replica that takes the request's call, and
+        to another one where that ends before anything was delivered."""
+        self._owner.check()
+        key = request_of(request.call, self._encoder)
+        return lambda receiver: self._begin(RelayFlight(self, request, receiver, key))
+
+    def end_relays(self) -> None:
+        """As `RelayHost.end_relays`."""
+        self._relays.end()
+
+    def _begin(self, flight: Flight) -> Callable[[], object]:
+        """Send it; returns what ends it early."""
         with self._lock:
             self._open[flight] = None
         flight.send()
@@ -251,6 +271,7 @@ class Router(ProcessLocal):
             if self.is_closed:
                 raise BackendClosed.before()
             found = self.fleet.add(backend, name, info)
+            self._relays.forget()
             self.watch.follow(found)
         self._release_held()
         return found.name
@@ -304,7 +325,7 @@ class Router(ProcessLocal):
         """As `Dispatcher.land`."""
         has_answered = not isinstance(end, BaseException)
         keys: Iterable[bytes] = ()
-        if isinstance(flight, CallFlight) and isinstance(end, Completion):
+        if isinstance(flight, CallFlight | RelayFlight) and isinstance(end, Completion):
             keys = self._keys_of(flight, end)
         with self._changed:
             self.fleet.land(replica, has_answered)
@@ -315,7 +336,7 @@ class Router(ProcessLocal):
             if not replica.num_open:
                 self._changed.notify_all()
 
-    def _keys_of(self, flight: CallFlight, end: Completion) -> Iterable[bytes]:
+    def _keys_of(self, flight: CallFlight | RelayFlight, end: Completion) -> Iterable[bytes]:
         """What a replica holds besides the prompt, now that it has answered."""
         if not self.fleet.uses_tree:
             return ()
@@ -353,6 +374,7 @@ class Router(ProcessLocal):
 
     def tick(self) -> None:
         """Send held calls that some replica can take now, and end those that waited too long."""
+        self._relays.forget()
         self._release_held()
         now = time.monotonic()
         with self._lock:
@@ -375,19 +397,3 @@ class Router(ProcessLocal):
         with self._lock:
             ready = [it.backend for it in self.fleet.replicas.values() if it.state is State.READY]
         return [it for it in ready if hasattr(it, method)]
-
-
-def _named(replicas: Sequence[Backend] | Mapping[str, Backend]) -> dict[str, Backend]:
-    if isinstance(replicas, Mapping):
-        named = dict(replicas)
-    else:
-        named = {str(index): backend for index, backend in enumerate(replicas)}
-    if not named or not all(isinstance(it, Backend) for it in named.values()):
-        raise InvalidCall("replicas", replicas, "at least one backend")
-    return named
-
-
-def _check_seconds(**given: float) -> None:
-    for name, seconds in given.items():
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-            raise InvalidCall(name, seconds, "a number of seconds > 0")

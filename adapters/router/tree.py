@@ -124,8 +124,7 @@ class MetaTree:
             node = child
             offset += shared
         for child in reversed(path):
-            child.holders &= ~holder
-            self._prune(child)
+            self._release(child, holder)
 
     def sweep(self, holders: int, max_nodes: int) -> bool:
         """Go on to take these bits from all nodes, `max_nodes` of them at a time, from the least

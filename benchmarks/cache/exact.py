@@ -39,7 +39,7 @@ class ProgramLog:
 
     def watch(self, programs: Iterator[Program]) -> Iterator[Program]:
         """The same programs, watched."""
-        return (_changed(it, partial(self._call, index)) for index, it in enumerate(programs))
+        return (changed(it, partial(self._call, index)) for index, it in enumerate(programs))
 
     def _call(self, index: int, call: Call) -> Program:
         self._num_events += 1
@@ -64,7 +64,7 @@ class Hinted:
 
     def wrap(self, programs: Iterator[Program]) -> Iterator[Program]:
         """The same programs, with hints."""
-        return (_changed(it, partial(self._hinted, index)) for index, it in enumerate(programs))
+        return (changed(it, partial(self._hinted, index)) for index, it in enumerate(programs))
 
     def _hinted(self, index: int, call: Call) -> Call:
         found = self._hints[_key(index, call)]
@@ -75,7 +75,7 @@ class Hinted:
         return replace(call, hint=hint)
 
 
-def _changed(program: Program, change: Callable[[Call], Step]) -> Program:
+def changed(program: Program, change: Callable[[Call], Step]) -> Program:
     """A program with each of its calls changed, also those of the programs that it runs."""
     answers = None
     while True:
@@ -84,28 +84,28 @@ def _changed(program: Program, change: Callable[[Call], Step]) -> Program:
         except StopIteration as end:
             return end.value
         answers = yield [
-            change(step) if isinstance(step, Call) else _changed(step, change) for step in steps
+            change(step) if isinstance(step, Call) else changed(step, change) for step in steps
         ]
 
 
 def _hint(index: int, seen: Seen, calls: Listed[Seen]) -> ForkHint:
     later = sorted((it for it in calls if it.begun > seen.ended), key=lambda it: it.begun)
-    num_calls, num_tokens = _longest_path(later)
+    open_ = (it for it in calls if it.ended > seen.begun and it is not seen)
+    num_tokens = sum(it.call.sampling.max_tokens or 0 for it in open_)
     own = seen.text[: len(ids_of(seen.call)) + 1]
     users = [it for it in later if ids_of(it.call)[: len(own)] == own]
     next_use = _steps_between(seen, users[0], calls) if users else 0
     name = f"program {index}"
-    return ForkHint("", None, None, 2, name, num_calls, num_tokens, next_use)
+    return ForkHint("", None, None, 2, name, _longest_path(later), num_tokens, next_use)
 
 
-def _longest_path(later: Listed[Seen]) -> tuple[int, int]:
-    """Calls and generated tokens on the longest path through these calls."""
-    paths: list[tuple[Seen, int, int]] = []
+def _longest_path(later: Listed[Seen]) -> int:
+    """Calls on the longest path through these calls."""
+    paths: list[tuple[Seen, int]] = []
     for it in reversed(later):
-        rests = [(tokens, calls) for other, calls, tokens in paths if other.begun > it.ended]
-        tokens, calls = max(rests, default=(0, 0))
-        paths.append((it, calls + 1, tokens + (it.call.sampling.max_tokens or 0)))
-    return max(((calls, tokens) for _, calls, tokens in paths), default=(0, 0))
+        rest = max((num for other, num in paths if other.begun > it.ended), default=0)
+        paths.append((it, rest + 1))
+    return max((num for _, num in paths), default=0)
 
 
 def _steps_between(seen: Seen, user: Seen, calls: Listed[Seen]) -> int:

@@ -178,7 +178,7 @@ def _engine(
     waiting: RecordingQueue,
     knows: bool,
 ) -> tuple[Engine, Scheduler]:
-    roots = Roots(cache, config.root_timeout)
+    roots = Roots(cache, config.root_timeout, waiting.tenants.share)
     scheduler = Scheduler(
         cache,
         roots,

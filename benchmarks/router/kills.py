@@ -20,7 +20,9 @@ from typing import Any
 import forkroot
 from forkroot.adapters.router.router import Router
 from forkroot.benchmarks.common.report import parser, report
-from forkroot.core.api.protocol import Call, EngineDied, Reply, Sampling, Text
+from forkroot.core.api.protocol import Backend, Call, EngineDied, Reply, Sampling, Text
+from forkroot.core.model.hub.folders import model_folder
+from forkroot.core.process.supervisor import Backoff, RestartingBackend, WarmEngines
 
 _WORDS = ("river", "stone", "lamp", "garden", "letter", "window", "horse", "winter", "music")
 _SECONDS_TO_RETURN = 120.0
@@ -111,6 +113,18 @@ def wait_until_ready(backend: Router, count: int) -> None:
         time.sleep(0.05)
 
 
+def replicas_of(num: int, settings: dict[str, Any]) -> dict[str, Backend]:
+    """Engines as `connect(replicas=..., restart=True)` starts them, but that are started again
+    however often they die within a minute."""
+    folder, settings = model_folder("tiny"), {"engines": num, **settings}
+    makers = [WarmEngines(folder, **settings) for _ in range(num)]
+    forever = Backoff(settled=0.0)
+    return {
+        str(index): RestartingBackend(make, forever, release=make.close)
+        for index, make in enumerate(makers)
+    }
+
+
 def run(num_replicas: int, num_kills: int, num_streams: int, length: int, seed: int) -> Any:
     """The kills; how all calls ended."""
     chance = random.Random(seed)
@@ -123,8 +137,7 @@ def run(num_replicas: int, num_kills: int, num_streams: int, length: int, seed: 
         "max_running": 16,
     }
     settings |= {"hang_timeout": None}  # a busy machine
-    backend: Any = forkroot.connect("tiny", replicas=num_replicas, restart=True, **settings)
-    with backend:
+    with Router(replicas_of(num_replicas, settings)) as backend:
         streams = Streams(backend, prompts, length)
         streams.learn()
         streams.start(num_streams)
@@ -135,7 +148,8 @@ def run(num_replicas: int, num_kills: int, num_streams: int, length: int, seed: 
             views = backend.replicas
             name = views[number % len(views)].name
             with suppress(ProcessLookupError):  # it has died by itself: that counts as well
-                os.kill(backend.fleet.named(name).backend.engine_pid, signal.SIGKILL)
+                victim: Any = backend.fleet.named(name).backend
+                os.kill(victim.engine_pid, signal.SIGKILL)
             print(number, name, dict(streams.outcomes), flush=True)
         wait_until_ready(backend, num_replicas)
         seconds = time.monotonic() - start

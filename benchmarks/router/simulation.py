@@ -272,7 +272,7 @@ def main() -> None:
     options.add_argument("--zipf", type=float, default=1.0, help="exponent of the tenants' sizes")
     options.add_argument("--scale", type=float, default=1.0, help="of the number of tenants")
     text = "so many times as many programs of each tenant"
-    options.add_argument("--programs", type=float, default=1.0, help=text)
+    options.add_argument("--programs", type=float, default=4.0, help=text)
     options.add_argument("--slots", type=int, default=1 << 17, help="tokens that a replica caches")
     options.add_argument("--faults", action="store_true", help="kill replicas")
     args = options.parse_args()

@@ -196,7 +196,8 @@ class ForkHint:
     program: name of the program that calls; calls with the same name are served as one program.
       With one, `root` may be "": the call shares no root.
     calls_left: calls of the program that follow this one, on its longest path; 0: this is its last.
-    tokens_left: tokens that those generate.
+    tokens_left: tokens that the program is still to generate in all, beside this call's: those of
+      its other calls that have not ended when this one begins, also of branches beside it.
     next_use: after how many more calls of the program this call's text (prompt and answer) is used
       again: 1 by the next one, 0 never; None: unknown.
     pause: seconds until the program's next call, as far as is known: a tool runs.
@@ -296,11 +297,16 @@ class Call:
             raise InvalidCall("scored_from", self.scored_from, "None beside options")
 
 
-def check_call(value: object) -> None:
-    """As `Call.check`, of what may be no call at all."""
+def as_call(value: object) -> Call:
+    """`value`, which is a call. Raises InvalidCall for anything else."""
     if not isinstance(value, Call):
         raise InvalidCall("call", value, _CALLS)
-    value.check()
+    return value
+
+
+def check_call(value: object) -> None:
+    """As `Call.check`, of what may be no call at all."""
+    as_call(value).check()
 
 
 def _is_hint(value: object) -> bool:

@@ -7,14 +7,16 @@ field that is not known is ignored, so that both ends need not be of one version
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from itertools import starmap
 from typing import Any
 
 import msgpack
 
 from . import calls, errors, evictions, protocol
 from .errors import ForkrootError, InvalidCall, Shown
+from .protocol import TokenLogprob
 
 _VALUES: dict[str, Any] = {
     item.__name__: item
@@ -28,6 +30,7 @@ ERRORS: dict[str, type[ForkrootError]] = {
     if isinstance(item, type) and issubclass(item, ForkrootError)
 }
 _TYPE, _JSON, _PAIRS, _ERROR, _WHOLE = "@", "@json", "@pairs", "@error", "@whole"
+_LOGPROBS = "@logprobs"
 FIELDS: dict[type, tuple[tuple[str, Any], ...]] = {  # MISSING for a field that must be given
     kind: tuple(
         (it.name, it.default if it.default_factory is MISSING else it.default_factory())
@@ -68,6 +71,8 @@ def _plain(value: Any) -> Any:
     if kind in _SCALARS:
         return value
     if kind is tuple or kind is list:
+        if value and all(type(item) is TokenLogprob for item in value):
+            return _columns(value)
         return [item if type(item) in _SCALARS else _plain(item) for item in value]
     if kind in FIELDS:
         plain_value = {_TYPE: kind.__name__}
@@ -91,9 +96,15 @@ def _plain(value: Any) -> Any:
     raise InvalidCall("value", value, "texts, numbers, bytes, and values of the protocol")
 
 
+def _columns(values: Iterable[TokenLogprob]) -> dict[str, Any]:
+    """Log-probabilities by field: a prompt has thousands, and a mapping of each takes long."""
+    rows = ((it.id, it.logprob, it.top) for it in values)
+    return {_LOGPROBS: list(zip(*rows, strict=True))}
+
+
 def _with_large(plain: Any) -> Any:
     """The same with integers that a machine has no word for as texts."""
-    if isinstance(plain, list):
+    if isinstance(plain, list | tuple):
         return [_with_large(item) for item in plain]
     if isinstance(plain, dict):
         return {key: _with_large(item) for key, item in plain.items()}
@@ -136,6 +147,8 @@ def _value(plain: dict[str, Any]) -> Any:
     if isinstance(name, str) and name in _NAMES:
         known = _NAMES[name]
         return _VALUES[name](**{key: item for key, item in plain.items() if key in known})
+    if _LOGPROBS in plain:
+        return tuple(starmap(TokenLogprob, zip(*plain[_LOGPROBS], strict=True)))
     if _JSON in plain:
         return json.loads(plain[_JSON])
     if _PAIRS in plain:

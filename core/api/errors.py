@@ -101,3 +101,11 @@ class EngineDied(BackendClosed):
     def __init__(self, message: str, is_replaced: bool = False) -> None:
         super().__init__(message)
         self.is_replaced = is_replaced
+
+
+_EXPORTED = (
+    *(ForkrootError, InvalidCall, UnsupportedCall, CallTooLarge, InvalidModel, ProgramError),
+    *(DeadlineExceeded, Overloaded, CallFailed, NotPicklable, BackendClosed, EngineDied),
+)
+for _error in _EXPORTED:
+    _error.__module__ = "forkroot"  # tracebacks name them as they are imported

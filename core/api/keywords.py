@@ -99,6 +99,8 @@ class UnknownKeyword(InvalidCall, TypeError):
     """A keyword that is not in `known`. owners: what else may take it. suggestion: the closest
     known keyword, or None."""
 
+    __module__ = "forkroot"  # as in `core.api.errors`
+
     def __init__(
         self, field: str, value: object, known: Collection[str], *owners: KeywordOwner
     ) -> None:

@@ -27,6 +27,7 @@ from .calls import (
     Regex,
     Sampling,
     Scoring,
+    as_call,
     check_call,
 )
 from .errors import (
@@ -91,6 +92,7 @@ __all__ = [
     "UnsupportedCall",
     "Usage",
     "Video",
+    "as_call",
     "check_call",
 ]
 
@@ -297,7 +299,8 @@ class Backend(Protocol):
 
     def submit(self, call: Call) -> Reply:
         """Take a call without waiting for it. Never raises for the call's content: a call that is
-        not allowed gets its typed error through the reply."""
+        not allowed gets its typed error through the reply. Raises InvalidCall for what is no
+        Call."""
 
     def cancel(self, reply: Reply) -> None:
         """End a call early; its outputs so far come back with finish_reason "abort"."""

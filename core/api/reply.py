@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from .errors import CallFailed, ForkrootError
-from .protocol import Call, Chunk, Completion, Reply
+from .protocol import Call, Chunk, Completion, Reply, as_call
 
 _log = logging.getLogger(__name__)
 _Wake = Callable[[], object]
@@ -88,11 +88,11 @@ class Mailbox:
     """The `Reply` of a backend in this process: what is put in on one side is read on the other.
 
     cancel: called with the mailbox when a reader asks to end the call early. submitted: the
-      monotonic clock's second at which the call came.
+      monotonic clock's second at which the call came. Raises InvalidCall for what is no Call.
     """
 
     def __init__(self, call: Call, cancel: Callable[[Mailbox], object] | None = None) -> None:
-        self.call = call
+        self.call = as_call(call)
         self.submitted = time.monotonic()
         self._cancel = cancel
         self._lock = threading.Lock()

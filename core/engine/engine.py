@@ -107,6 +107,7 @@ class Engine:
         self._jobs.step_started = started
         self._scheduler.shares.begin(started, is_alone=self._in_flight is None)
         self._roots.expire(started)
+        self._scheduler.pauses.fetch(started)
         self._jobs.expire(started)
         if self._launcher is None or self._needs_sync_step:
             parts = self._scheduler.schedule()
@@ -149,16 +150,19 @@ class Engine:
     def clear_cache(self) -> int:
         """Forget what no running call uses, pinned roots included; returns how many tokens."""
         self._roots.release_all()
+        self._scheduler.pauses.clear()
         self._features.clear()
         return self._cache.clear()
 
     def next_event(self) -> float | None:
         """The clock's second at which an idle engine has something to do; None: never."""
-        return self._roots.next_expiry()
+        events = self._roots.next_expiry(), self._scheduler.pauses.next_event()
+        return min((it for it in events if it is not None), default=None)
 
     def expire_roots(self) -> None:
-        """Release pinned roots whose time is over."""
+        """Release pinned roots whose time is over, and load what programs are to use soon."""
         self._roots.expire(self._clock())
+        self._scheduler.pauses.fetch(self._clock())
 
     def check(self) -> None:
         """Assert that slots are conserved and the tree is sound. For tests, between steps."""

@@ -1,34 +1,53 @@
-"""Forks: a hinted root is pinned in the cache until its branches are done.
+"""Forks and pauses: a hinted root is pinned in the cache until its branches are done, and what a
+program wrote until its next call.
 
-A pin is a lease. It is counted down as branches finish, and released by count or by time-out, or
-at once when the pool is needed for something else: a hint may be wrong and must cost only time.
+A pin is a lease. That of a root is counted down as branches finish, and released by count or by
+time-out, or at once when the pool is needed for something else: a hint may be wrong and must cost
+only time, and only its owner's. So the pins of a tenant hold no more than its share of a part of
+the pool. Programs that came first keep what they wrote: of more programs than fit, in turn, none
+would find anything again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..api.protocol import ForkHint
+from ..api.protocol import Call, ForkHint
 from ..radix.cache import Lease, RadixCache
 from .sequence import Job, Sequence
+
+PINNED = 0.5  # of the pool: what tenants pin by hints holds no more
+LEAST = 128  # tokens of its own for which a program's text is held: less is computed again
+GRACE = 1.0  # seconds that a program's next call may come late
+_HELD = "\0"  # begins the names of what programs hold
 
 
 @dataclass(slots=True)
 class _Root:
+    """due: when its program is expected to call again; None: it is the root of a fork. size: tokens
+    that nothing else held when it was pinned."""
+
     lease: Lease
     num_left: int | None
     expires: float
+    due: float | None = None
+    size: int = 0
 
 
 class Roots:
     """The pinned roots of one cache, by namespace (or whose names these are) and name.
 
     cache: whose leases they are. timeout: seconds after its last use that a root stays pinned.
+    share: of all that is pinned, what a tenant's may be; None: all.
     """
 
-    def __init__(self, cache: RadixCache, timeout: float) -> None:
+    def __init__(
+        self, cache: RadixCache, timeout: float, share: Callable[[str], float] = lambda name: 1.0
+    ) -> None:
         self._cache = cache
         self._timeout = timeout
+        self._share = share
         self._roots: dict[tuple[str, str], _Root] = {}
 
     def __len__(self) -> int:
@@ -42,7 +61,36 @@ class Roots:
         if branches == 0 or lease.length == 0:
             self._cache.release(lease)
             return
-        self._roots[namespace, root] = _Root(lease, branches, now + self._timeout)
+        entry = _Root(lease, branches, now + self._timeout, size=self._cache.count_sole(lease))
+        self._keep((namespace, root), entry)
+
+    def hold(self, namespace: str, program: str, lease: Lease, due: float) -> bool:
+        """Keep what a program wrote (`lease` is owned from now on) until it is expected to call
+        again; False where it is little, or there is no room for it."""
+        self.resume(namespace, program)
+        size = self._cache.count_sole(lease)
+        if size < LEAST or self._excess(_tenant(namespace), size) > 0:
+            self._cache.release(lease)
+            return False
+        entry = _Root(lease, None, due + min(GRACE, self._timeout), due, size)
+        self._roots[namespace, _HELD + program] = entry
+        return True
+
+    def resume(self, namespace: str, program: str) -> None:
+        """A program calls again, or has ended: what it wrote is held no longer."""
+        self.unpin(namespace, _HELD + program)
+
+    def _keep(self, key: tuple[str, str], entry: _Root) -> None:
+        """Pin a root, in the place of others of its tenant that are too much then."""
+        tenant = _tenant(key[0])
+        while self._excess(tenant, entry.size) > 0 and self.release_one(tenant):
+            continue
+        self._roots[key] = entry
+
+    def _excess(self, tenant: str, size: int) -> float:
+        """Tokens by which a tenant's pins are more than its share with so many more."""
+        own = sum(it.size for (space, _), it in self._roots.items() if _tenant(space) == tenant)
+        return own + size - PINNED * self._cache.capacity * self._share(tenant)
 
     def has(self, namespace: str, root: str) -> bool:
         """Whether this root is pinned."""
@@ -75,6 +123,11 @@ class Roots:
         for key in [key for key, entry in self._roots.items() if entry.expires <= now]:
             self.unpin(*key)
 
+    @property
+    def timeout(self) -> float:
+        """Seconds after its last use that a root stays pinned."""
+        return self._timeout
+
     def next_expiry(self) -> float | None:
         """When `expire` has something to do next."""
         return min((entry.expires for entry in self._roots.values()), default=None)
@@ -88,19 +141,21 @@ class Roots:
         """Tokens of pinned roots by tenant."""
         found: dict[str, int] = {}
         for (space, _), entry in self._roots.items():
-            found[_tenant(space)] = found.get(_tenant(space), 0) + entry.lease.length
+            size = entry.lease.length if entry.due is None else entry.size
+            found[_tenant(space)] = found.get(_tenant(space), 0) + size
         return found
 
     def release_one(self, tenant: str | None = None) -> bool:
-        """Release a root, because the pool is needed: of this tenant (None: of the one whose roots
-        have most tokens), the one that expires first. False if none is pinned."""
+        """Release a pin, because the pool is needed: of this tenant (None: of the one whose pins
+        have most tokens), what is used last of what programs hold, else the root that expires
+        first. False if nothing is pinned."""
         held = self.held()
         if tenant is None:
             tenant = max(held, key=held.__getitem__, default="")
         if tenant not in held:
             return False
-        found = (key for key in self._roots if _tenant(key[0]) == tenant)
-        self.unpin(*min(found, key=lambda key: self._roots[key].expires))
+        found = {key: it for key, it in self._roots.items() if _tenant(key[0]) == tenant}
+        self.unpin(*min(found, key=lambda key: _release_order(found[key])))
         return True
 
 
@@ -120,9 +175,9 @@ class RootPinning:
         length = sequence.prompt_len if job.is_prefill_only else job.root_len
         if hint is None or not hint.root or not length or sequence.index or sequence.is_aborted:
             return
-        if job.is_prefill_only or not self._roots.has(_space(job), hint.root):
+        if job.is_prefill_only or not self._roots.has(space_of(job), hint.root):
             lease = self._cache.acquire(job.call.namespace, sequence.ids[:length], length)
-            self._roots.pin(_space(job), hint.root, lease, hint.branches, now)
+            self._roots.pin(space_of(job), hint.root, lease, hint.branches, now)
 
     def count_root_tokens(self, sequence: Sequence) -> int:
         """The cached tokens of a sequence that belong to the root of its hint; 0 where that was not
@@ -131,24 +186,29 @@ class RootPinning:
         hint = self._hint(job)
         if hint is None or job.is_prefill_only:
             return 0
-        length = job.root_len or self._roots.length(_space(job), hint.root)
+        length = job.root_len or self._roots.length(space_of(job), hint.root)
         return min(sequence.cached_len or 0, length)
 
     def finish_branch(self, job: Job, now: float) -> None:
         """A branch is done with its root."""
         hint = self._hint(job)
         if hint is not None and not job.is_prefill_only:
-            self._roots.finish_branch(_space(job), hint.root, now)
+            self._roots.finish_branch(space_of(job), hint.root, now)
 
     def _hint(self, job: Job) -> ForkHint | None:
         return job.call.hint if self._is_on else None
 
 
-def _space(job: Job) -> str:
+def space_of(job: Job) -> str:
     """Within which the names of roots are known: tenants may share a namespace of the cache, but no
     names."""
-    call = job.call
+    call: Call = job.call
     return call.namespace if call.tenant is None else f"{call.tenant}\0{call.namespace}"
+
+
+def _release_order(entry: _Root) -> tuple[bool, float]:
+    """Sorts what is to be released first before what is needed sooner."""
+    return (True, entry.expires) if entry.due is None else (False, -entry.due)
 
 
 def _tenant(space: str) -> str:

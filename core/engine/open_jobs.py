@@ -105,6 +105,7 @@ class OpenJobs:
             self.counters.completion_tokens += sequence.num_new
             self.counters.forced_tokens += sequence.num_forced
             self._pinning.pin(sequence, self._clock())
+            self._scheduler.pauses.begin(sequence, self._clock())
         if sequence.job.search is not None and not sequence.is_aborted:
             self._add_search_nodes(sequence, sequence.job.search)
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Listed
 from dataclasses import dataclass
 
+from .accounting.tenants import Tenants
 from .sequence import Sequence
-from .tenants import Tenants
 
 NOTHING: Mapping[str, int] = {}
 

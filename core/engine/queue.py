@@ -8,9 +8,10 @@ behind it waiting until it does. A root has no privilege: it comes before its br
 matches as much as they do and arrived first; roots prefilled ahead of other programs' branches
 would only fill the pool.
 
-Calls whose hint says how much is left of their program rank higher: the shortest rest first
-(shortest remaining processing time). Branches of one program have the same rest, so they join at
-about the same time. Match and this credit together count as `context_len` at most, so the bound
+Calls whose hint says how much is left of their program rank higher: the least work first (shortest
+remaining processing time). Branches of one program have about the same rest, so they join at about
+the same time. A long program ages, not only its calls: they rank higher with each admission since
+its first call came. Match and this credit together count as `context_len` at most, so the bound
 stays.
 
 All this is of one tenant's sequences. Tenants take turns, by what each has got (`tenants`); one
@@ -26,14 +27,16 @@ from collections.abc import Collection, Iterator
 
 from ..common.ranking import Ranking
 from ..radix.cache import RadixCache
+from .accounting.tenants import Tenants
 from .sequence import Sequence
-from .tenants import Tenants
 
 MATCHES_PER_STEP = 64
 TRIED_PER_STEP = 256  # sequences that do not fit, after which no more are tried
 _MATCHES_BESIDE_OTHERS = 16  # of each tenant
 
-_HALF = 64  # generated tokens of a rest that halve the credit
+_HALF = 1024  # generated tokens of a rest that halve the credit
+_AGED = 32  # tokens of credit for each admission since a program's first call came
+_MOST_PROGRAMS = 4096  # whose first calls are remembered
 
 
 class WaitingQueue:
@@ -55,7 +58,7 @@ class WaitingQueue:
         hints: bool = True,
     ) -> None:
         self._order = order
-        self._hints = hints
+        self.hints = hints
         self._ageing = ageing
         self._context_len = context_len
         self._random = random.Random(seed)
@@ -63,6 +66,7 @@ class WaitingQueue:
         self._rankings: dict[str, Ranking[Sequence]] = {}  # of each tenant, under "lpm"
         self._unmatched: dict[str, OrderedDict[Sequence, None]] = {}  # next to match first
         self._rematched: list[Sequence] = []
+        self._programs = OrderedDict[tuple[str, str, str], int]()  # when their first calls came
         self._last_key = b""
         self._num_added = 0
         self._num_returned = 0
@@ -81,9 +85,24 @@ class WaitingQueue:
         """Add a sequence; its age counts from now."""
         self._enter(sequence)
         sequence.arrival = self.tenants[sequence.job.call.owner].num_admitted
-        sequence.credit = credit(sequence, self._context_len) if self._hints else 0
+        sequence.credit = self._credit(sequence) if self.hints else 0
         self._num_added += 1
         self._insert(sequence, self._num_added)
+
+    def _credit(self, sequence: Sequence) -> int:
+        """By what is left of its program, or by how long that is here."""
+        hint, call = sequence.job.call.hint, sequence.job.call
+        if hint is None or hint.program is None:
+            return 0
+        key = call.owner, call.namespace, hint.program
+        first = self._programs[key] = min(
+            self._programs.get(key, sequence.arrival), sequence.arrival
+        )
+        self._programs.move_to_end(key)
+        if len(self._programs) > _MOST_PROGRAMS:
+            self._programs.popitem(last=False)
+        age = _AGED * (sequence.arrival - first)
+        return max(credit(sequence, self._context_len), min(age, self._context_len))
 
     def add_first(self, sequence: Sequence) -> None:
         """Let a retracted sequence wait again, before those retracted earlier; its age counts from

@@ -15,6 +15,7 @@ from ..radix.cache import Lease, RadixCache
 from .batch import Part
 from .endings import Endings
 from .forks import Roots
+from .pauses import Pauses
 from .pictures.features import Features
 from .preemption import NOTHING, Holders, NewTokenRatio, is_prefilling, unallocated
 from .prefilling import Prefilling
@@ -53,6 +54,7 @@ class Scheduler:
         self._changed: list[tuple[int, int, int]] = []
         self._endings = endings or Endings(cache, is_on=False)
         self.features: Features[Sequence] = features or Features()
+        self.pauses = Pauses(cache, roots, queue.hints)
         self.shares = StepShares(queue.tenants, chunk_tokens)
         self.table: Ints = np.zeros((max_running, context_len), np.int32)
         self.running: list[Sequence] = []
@@ -209,6 +211,8 @@ class Scheduler:
             lease = self._acquire(sequence)
             available -= before - self._cache.num_available
             needed = sequence.num_ids - lease.length + self._new_token_ratio.expected(sequence)
+            if needed > available:
+                available += self._unpin(needed - available, sequence)
             if self._fits(needed, available):
                 available = max(0, available - needed)
                 self._start(sequence, lease)
@@ -259,7 +263,19 @@ class Scheduler:
             continue
         return True
 
+    def _unpin(self, missing: int, sequence: Sequence) -> int:
+        """Release what other tenants pin that hold more than this one's, and, for one that is
+        overdue, what its own pins, as far as slots are missing; how many became available."""
+        before, roots, owner = self._cache.num_available, self._roots, sequence.job.call.owner
+        is_overdue = self._queue.is_overdue(sequence)
+        while len(roots) and self._cache.num_available - before < missing:
+            largest = self._holders(roots.held()).largest
+            if (largest == owner and not is_overdue) or not roots.release_one(largest):
+                break
+        return self._cache.num_available - before
+
     def _start(self, sequence: Sequence, lease: Lease) -> None:
+        self.pauses.end(sequence.job)
         self._queue.admit(sequence, sequence.num_ids - lease.length)
         sequence.lease = lease
         sequence.row = self._rows.pop()

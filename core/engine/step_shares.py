@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from operator import add
 
 from ..common.fair_share import FairShare
+from .accounting.step_costs import StepCosts, Work
+from .accounting.tenants import Tenants
 from .batch import Part
 from .pictures.features import Features
 from .pictures.tower_shares import TowerShares
 from .sequence import Sequence
-from .step_costs import StepCosts, Work
-from .tenants import Tenants
 
 SECONDS_REMEMBERED = 1.0
 AGAIN = 0.5  # of a tenant's own step, by which others may lengthen it
@@ -85,12 +85,12 @@ class StepShares:
         before it ended. tower_tokens: that the tower computed in it."""
         seconds, self._last_end = now - self._last_end, now
         if tower_tokens:
-            own = self._costs.base + self._costs.of(Work.of(parts)) if parts else 0.0
+            own = self._costs.base + self._costs.of(_work_of(parts)) if parts else 0.0
             self._tower.note(tower_tokens, seconds - own)
             return
         if not parts:
             return
-        work, is_shared = Work.of(parts), self._tenants.are_several
+        work, is_shared = _work_of(parts), self._tenants.are_several
         is_early = self._num_steps <= _EARLY
         if is_shared or self.num_absent or is_early or self._num_steps % _SAMPLED == 0:
             self._costs.note(work, seconds)
@@ -223,7 +223,7 @@ class StepShares:
         prompts = work._replace(rows=0, context=0)
         seconds = share * costs.of(prompts) + self._saved.pop(name, 0.0)
         if must_run:
-            seconds = max(seconds, size * (costs.base + 2 * costs.chunk))
+            seconds = max(seconds, size * (0.5 * costs.base + 2 * costs.chunk))
         tokens = costs.prompt_tokens(seconds, prompts)
         if tokens < (first := self._first.get(name, _NOTHING)).tokens:
             tokens = min(first.tokens, costs.prompt_tokens(seconds, first))
@@ -232,6 +232,20 @@ class StepShares:
             self._saved[name] = seconds
             return Work(rows)
         return Work(rows, min(work.tokens, max(tokens, _FEWEST)))
+
+
+def _work_of(parts: Iterable[Part]) -> Work:
+    """What a step of these parts computes."""
+    rows = tokens = scored = context = pairs = 0
+    for part in parts:
+        if part.count == 1 and not part.scored:
+            rows += 1
+            context += part.start
+        else:
+            tokens += part.count
+            scored += len(part.scored)
+            pairs += part.count * (part.start + part.count // 2)
+    return Work(rows, tokens, scored, context, pairs)
 
 
 def _wanted(

@@ -256,6 +256,12 @@ class RadixCache:
         if end is not None:
             self._tree.logprob_store.write(end, start, found)
 
+    def count_sole(self, lease: Lease) -> int:
+        """Tokens of a lease that no other lease locks."""
+        end = _end_node(lease)
+        path = () if end is None else path_up(end)
+        return sum(it.size for it in takewhile(lambda it: it.lock_count == 1, path))
+
     def share(self, lease: Lease) -> Lease:
         """A second lease on the same path, to be released on its own."""
         end = _end_node(lease)
@@ -277,6 +283,13 @@ class RadixCache:
         self.release(lease)
         if lease._end is not None:
             self._tree.expedite(lease._end)
+
+    def release_first(self, lease: Lease) -> None:
+        """As `release`, of tokens that are used again, but later than all others: what no other
+        path goes through is evicted first."""
+        self.release(lease)
+        if lease._end is not None:
+            self._tree.postpone(lease._end)
 
     def count_reused(self, lease: Lease, start: int) -> Reuse:
         """Of the tokens from position `start` on that a lease had: those that were used again since

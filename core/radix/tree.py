@@ -164,6 +164,13 @@ class Tree:
         if not any(child.is_in_pool for child in node.children.values()):
             self._order.expedite(own[::-1])
 
+    def postpone(self, node: Node) -> None:
+        """Let the end of a path that is unlocked go first: all of it below the last fork."""
+        path = takewhile(lambda it: not it.lock_count and len(it.children) < 2, path_up(node))
+        own = [it for it in path if it.is_in_pool]
+        if not any(child.is_in_pool for child in node.children.values()):
+            self._order.expedite(own[::-1])
+
     def known_logprobs(self, namespace: str, key: bytes, start: int, num_top: int) -> list[Known]:
         """Where log-probabilities are, with num_top alternatives each, of the tokens of `key` from
         position `start` on, as far as they are known without a gap. Changes nothing."""

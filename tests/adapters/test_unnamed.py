@@ -76,10 +76,14 @@ def test_on_a_terminal_the_embedded_model_says_once_what_it_can_do_and_how_to_ge
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("COLUMNS", "72")
     with caplog.at_level(logging.INFO, "forkroot"):
         started(2)
     (note,) = warnings_of(caplog)
-    assert "copies fields out of short texts" in note and "\n" not in note
+    lines = note.split("\n")
+    assert 60 < max(map(len, lines)) <= 72  # wrapped between words, at the width of the terminal
+    note = " ".join(lines)
+    assert "copies fields out of short texts" in note
     assert note.endswith("in place of 'tiny', such as Qwen/Qwen2.5-0.5B-Instruct")
 
 

@@ -67,7 +67,6 @@ class Bench:
         self.constraints = Constraints(TOKENIZER.token_bytes, [END], TOKENIZER.encode_after)
         host = HostTier.of(config.host_slots, config.host_policy)
         self.cache = RadixCache(config.num_slots, config.cache, host, config.logprob_bytes)
-        self.roots = Roots(self.cache, config.root_timeout)
         self.queue = WaitingQueue(
             config.order,
             ageing=config.ageing,
@@ -75,6 +74,7 @@ class Bench:
             hold_min=config.hold_min,
             hints=config.hints,
         )
+        self.roots = Roots(self.cache, config.root_timeout, self.queue.tenants.share)
         self.scheduler = Scheduler(
             self.cache,
             self.roots,

@@ -23,6 +23,7 @@ import dspy
 
 from ....core.api.protocol import Call, Chat, ForkHint, Message, Reply, Text
 from ....core.common.harmless import hint_errors
+from ...hints.courses import Course, Courses
 from ...hints.prefix import LEAST, PINNED_FOR, Prefixes
 from ...hints.seen import common_len
 from ..patterns.agents import ARGUMENTS, NAME
@@ -100,10 +101,12 @@ class _PinnedPrompt:
 
 
 class Run:
-    """One run of a program. call_id: DSPy's name of it. step: what its agent wants done next."""
+    """One run of a program. call_id: DSPy's name of it. course: its calls. step: what its agent
+    wants done next."""
 
-    def __init__(self, call_id: str) -> None:
+    def __init__(self, call_id: str, course: Course) -> None:
         self.call_id = call_id
+        self.course = course
         self.step: Step | None = None
         self._found: Any = None
         self._latest: tuple[str, str] | None = None
@@ -163,6 +166,7 @@ class Run:
         for (namespace, root), pinned in [*self._pinned.items()]:
             pinned.prefixes.release(ForkHint(self._name(root)), namespace)
         self._pinned.clear()
+        self.course.end()
 
     def _name(self, root: str) -> str:
         return f"{root}-{self.call_id}"
@@ -176,10 +180,11 @@ def current_run() -> Run | None:
     return _run.get()
 
 
-def run_begins(call_id: str, *, is_outermost: bool) -> None:
+def run_begins(call_id: str, courses: Courses, module: object, *, is_outermost: bool) -> None:
     """A module is called; inside a run that goes on here it is part of that."""
     if is_outermost or _run.get() is None:
-        _run.set(Run(call_id))
+        kind = type(module).__module__, type(module).__qualname__
+        _run.set(Run(call_id, courses.begin(kind)))
 
 
 def run_ends(call_id: str) -> None:

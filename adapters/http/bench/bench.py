@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ....core.api.protocol import BackendClosed, InvalidCall
+from ...common.console import console
 from .figures import Figures
 from .load import Load, Prompts, Scale
 from .outcome import Outcome, printable
@@ -79,8 +80,8 @@ class _Session:
     num_sent: int = 0
     _began: float = field(default_factory=time.perf_counter)
     _computed: float = field(default_factory=time.process_time)
-    out: Console = field(default_factory=lambda: Console(highlight=False))
-    err: Console = field(default_factory=lambda: Console(stderr=True, highlight=False))
+    out: Console = field(default_factory=lambda: console(highlight=False))
+    err: Console = field(default_factory=lambda: console(stderr=True, highlight=False))
 
     async def run(self, options: argparse.Namespace) -> None:
         """Find the model out, then the length of its prompts, and put the load on it."""

@@ -18,6 +18,7 @@ from fastapi.responses import JSONResponse
 
 from ....core.api.protocol import BackendInfo, Call, ForkrootError, InvalidCall, Reply
 from ...programs import FEATURE
+from ...relays import RELAY_FEATURE
 from ..requests.bodies import BodyRoute, prepared
 from ..requests.reading import size_of
 from ..server.concurrent_calls import submit_in_thread
@@ -83,7 +84,7 @@ def routes(runtime: Runtime) -> APIRouter:
             counters=counters,
             load=load,
             version=runtime.version,
-            features=found.features | {FEATURE},
+            features=found.features | {FEATURE, RELAY_FEATURE},
         )
         shown: dict[str, Any] = plain(found)
         return shown

@@ -39,10 +39,11 @@ class BodyRoute(APIRoute):
 
     answer: what answers a request; None for other routes. Raises RequestValidationError for a body
       that does not fit, and HTTPException for one that cannot be read at all.
-    limits, workers: of the server.
+    reader: of its bodies, likewise. limits, workers: of the server.
     """
 
     answer: Callable[[Request], Coroutine[Any, Any, Response]] | None = None
+    reader: BodyReader | None = None
     limits = Limits()
     workers = Workers()
 
@@ -58,7 +59,7 @@ class BodyRoute(APIRoute):
         kinds = [it for name, it in get_type_hints(endpoint).items() if name != "return"]
         if not kinds or not _is_body(kinds[0]):
             return super().get_route_handler()
-        reader = BodyReader(self.path, kinds[0], self.limits)
+        reader = self.reader = BodyReader(self.path, kinds[0], self.limits)
 
         async def answer(request: Request) -> Response:
             body, kind = await request.body(), request.headers.get("content-type", "")
@@ -94,14 +95,14 @@ class BodyReader:
         """What a body's JSON fits, and the header that names its ignored fields. Raises as
         `BodyRoute`, and Refused or InvalidCall for a field that is refused by its name or number,
         and for a lone surrogate."""
-        given = self._given(body, content_type)
+        given = self.given(body, content_type)
         ignored = [] if self._unknown is None else self._unknown.ignored(given)
         fitting = _checked(self._adapter, given)
         keywords = ignored_keywords(given) if isinstance(given, dict) else []
         return fitting, header_of(ignored, keywords)
 
-    def _given(self, body: bytes, content_type: str) -> Any:
-        """The body's JSON; its bytes where its content type is not JSON."""
+    def given(self, body: bytes, content_type: str) -> Any:
+        """The body's JSON; its bytes where its content type is not JSON. Raises as `read`."""
         if not body:
             raise RequestValidationError([_MISSING])
         if not is_json(content_type):

@@ -12,7 +12,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,10 +20,11 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..wire.names import new_name
+from ..wire.relaywire import CLIENT_HEADER, MARK, PREFIX, REPORT_HEADER, RelayedClient, report_of
 from . import audit
 from .browsers import Browsers
 from .errors import Fault, Refused, error_response, fault_of
-from .keys import ADMIN_PATHS, Client, Keys
+from .keys import ADMIN_PATHS, Client, Keys, relayed_by
 from .large_json import check_json
 from .metrics import Metrics
 from .request_registry import RequestContext, RequestRegistry
@@ -62,19 +63,25 @@ class AdmissionMiddleware:
             await self.app(scope, receive, send)
             return
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        given = headers.get(b"x-request-id", "")
+        given, relayed = headers.get(b"x-request-id", ""), None
+        if scope["path"].startswith(PREFIX):
+            scope, relayed = _as_relayed(scope, headers)
         context = RequestContext(given if _ID.fullmatch(given) else new_name(), route=scope["path"])
-        answer = _Answer(send, context.id)
+        answer = _Answer(send, context) if relayed is None else _RelayedAnswer(send, context)
         start = time.perf_counter()
         try:
             self.browsers.check(headers)
             context.client = self.keys.client(scope["path"], headers.get(b"authorization"))
-            if _is_counted(scope) and context.client.tenant != "admin":
-                self.registry.rate_limits.admit(context.client.tenant)
+            sender = context.client.tenant
+            if _is_counted(scope) and sender != "admin":
+                self.registry.rate_limits.admit(sender)
+            if relayed is not None:
+                context.client = relayed_by(context.client, relayed)
+                context.deadline = relayed.deadline
             with self._admitted(scope, context):
                 body = await self._body(receive, headers.get(b"content-length"))
                 if _is_counted(scope):
-                    await self.turns.take(context.client.tenant, len(body))
+                    await self.turns.take(sender, len(body))
                 is_read = (scope["method"], scope["path"]) in self.readers
                 if body and not is_read and is_json(headers.get(b"content-type", "")):
                     check = partial(check_json, body, self.limits.of_plugins)
@@ -228,19 +235,58 @@ class _Answer:
     """The response, with the request's id as a header. status: 0 until it starts. is_whole: all of
     it was sent."""
 
-    def __init__(self, send: Send, request_id: str) -> None:
+    def __init__(self, send: Send, context: RequestContext) -> None:
         self._send = send
-        self._id = request_id.encode()
+        self._context = context
         self.status = 0
         self.is_whole = False
 
     async def send(self, message: Message) -> None:
+        """Send a message of ASGI."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message["headers"] = [*message.get("headers", ()), (b"x-request-id", self._id)]
+            own = (b"x-request-id", self._context.id.encode())
+            message["headers"] = [*message.get("headers", ()), own]
         await self._send(message)
         if message["type"] == "http.response.body":
             self.is_whole = not message.get("more_body", False)
+
+
+class _RelayedAnswer(_Answer):
+    """The response to a router, with a report of what it used: in a header, or after a stream."""
+
+    _is_stream = False
+
+    async def send(self, message: Message) -> None:
+        """As `_Answer.send`."""
+        if message["type"] == "http.response.start":
+            headers = list(message.get("headers", ()))
+            self._is_stream = any(it.startswith(b"text/event-stream") for _, it in headers)
+            if not self._is_stream and message["status"] == 200:
+                headers.append((REPORT_HEADER.lower().encode(), self._report()))
+            message["headers"] = headers
+        elif self._is_stream and not message.get("more_body", False):
+            comment = MARK + self._report() + b"\n\n"
+            message = {**message, "body": message.get("body", b"") + comment}
+        await super().send(message)
+
+    def _report(self) -> bytes:
+        replies = [it for it in list(self._context.replies) if it.done() and it.error() is None]
+        return report_of([it.result(0) for it in replies])
+
+
+def _as_relayed(scope: Scope, headers: Mapping[bytes, str]) -> tuple[Scope, RelayedClient | None]:
+    """The request that was relayed, and whose it is; any other one as it is."""
+    path = scope["path"].removeprefix(PREFIX)
+    header = headers.get(CLIENT_HEADER.lower().encode())
+    if header is None or not path.startswith("/"):
+        return scope, None
+    try:
+        client = RelayedClient.read(header)
+    except (ValueError, TypeError, RecursionError):
+        return scope, None  # a route that there is not
+    own: dict[str, Any] = {**scope, "path": path, "raw_path": path.encode()}
+    return own, client
 
 
 def _replay_body(body: bytes, disconnected: asyncio.Event) -> Receive:

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 from dataclasses import dataclass, replace
 
+from ..wire.relaywire import RelayedClient
 from .errors import Fault, Refused
 from .rate_limits import Rates
 from .settings import Settings
@@ -40,6 +41,17 @@ class Client:
 def within(space: str, namespace: str) -> str:
     """A part that a client names of its own part of the cache, as the backend knows it."""
     return f"{space}/{namespace}" if space else namespace
+
+
+def relayed_by(sender: Client, relayed: RelayedClient) -> Client:
+    """Whose a request is that a router relays. One with an admin's key says it; any other one may
+    only name a part of its own part of the cache, as it may in every request."""
+    namespace = sender.namespace
+    if relayed.namespace:
+        namespace = within(namespace, relayed.namespace)
+    if sender.is_admin:
+        return Client(namespace, False, relayed.tenant, relayed.weight, sender.name)
+    return replace(sender, namespace=namespace)
 
 
 class Keys:

@@ -39,6 +39,7 @@ class RequestContext:
     refusal: the code of the error that the request was answered with.
     is_disconnected: the client has disconnected, or the request was aborted.
     is_cut_off: the server's shutdown has ended its calls.
+    deadline: of its calls that name none, as a router has it; None: that of the server.
     """
 
     id: str
@@ -48,6 +49,7 @@ class RequestContext:
     refusal: str | None = None
     is_disconnected: bool = False
     is_cut_off: bool = False
+    deadline: float | None = None
 
     def add(self, reply: Reply) -> None:
         """Add a call of this request; cancel it if the client has disconnected."""
@@ -124,7 +126,9 @@ class RequestRegistry:
         call = replace(
             call,
             namespace=within(client.namespace, call.namespace),
-            deadline=self.within_deadline(call.deadline),
+            deadline=self.within_deadline(
+                context.deadline if call.deadline is None else call.deadline
+            ),
         )
         own = self.backend.submit(call)
         watched = WatchedReply(own, self._metrics, self._loop_notifier, context)
@@ -137,11 +141,14 @@ class RequestRegistry:
         reply.when_done(self._note_end)
         return reply
 
-    def watch(self, reply: Reply, context: RequestContext) -> None:
-        """Count a call of this request that was not submitted here: a whole program's run."""
+    def watch(self, reply: Reply, context: RequestContext, held: int = 0) -> None:
+        """Count a call of this request that was not submitted here: a whole program's run, or a
+        relayed request. held: tokens that it may generate."""
         context.add(reply)
         self._metrics.calls_open.inc()
-        reply.when_done(lambda it: self._settle(context.client.tenant, 0, it))
+        tenant = context.client.tenant
+        self.rate_limits.take_tokens(tenant, held)
+        reply.when_done(lambda it: self._settle(tenant, held, it))
         reply.when_done(self._note_end)
 
     def within_deadline(self, deadline: float | None) -> float | None:

@@ -23,6 +23,7 @@ Event: TypeAlias = Mapping[str, Any]
 Line: TypeAlias = str  # an event as it is sent
 T = TypeVar("T")
 DONE = b"data: [DONE]\n\n"
+WRITER = "forkroot.writer"  # the extension of ASGI that writes a piece of a body at once
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 

@@ -3,6 +3,7 @@ of."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,10 +15,12 @@ from langchain_core.callbacks import BaseCallbackManager
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import ensure_config
 
-from ....core.api.protocol import Call, ForkHint, InvalidCall
+from ....core.api.protocol import Call, ForkHint, InvalidCall, Reply
+from ....core.common.harmless import hint_errors
 from .batcher import CallBatcher
-from .forks import watch
+from .forks import Site, watch
 
+_log = logging.getLogger(__name__)
 KEY = "forkroot"  # in a config's metadata
 _OPTIONS = ("root", "prefix_end", "branches", "namespace", "priority")
 
@@ -25,11 +28,13 @@ _OPTIONS = ("root", "prefix_end", "branches", "namespace", "priority")
 @dataclass(frozen=True, slots=True)
 class CallContext:
     """batcher: submits this call, its `member`, together with others; None: the call is alone.
-    options: those that the config's metadata gives under "forkroot"."""
+    options: those that the config's metadata gives under "forkroot". site: of the call in the
+    course of its program; None: it is no part of one."""
 
     batcher: CallBatcher | None = None
     member: Hashable = None
     options: Mapping[str, Any] | None = None
+    site: Site | None = None
 
     @classmethod
     def of_run(cls, run_manager: Any) -> CallContext:
@@ -52,11 +57,27 @@ class CallContext:
     @classmethod
     def of(cls, run: UUID, parent: UUID | None, metadata: Mapping[str, Any] | None) -> CallContext:
         """The context of a run, found by its parent runs."""
-        branch = watch().branch_of(run, parent)
+        branch, site = watch().branch_of(run, parent), watch().site_of(parent)
         options = (metadata or {}).get(KEY)
-        return cls(options=options) if branch is None else cls(*branch, options)
+        batcher, member = (None, None) if branch is None else branch
+        return cls(batcher, member, options, site)
 
     def with_hint(self, call: Call) -> Call:
+        """As `with_options`, and as `with_rest`. Raises InvalidCall."""
+        return self.with_rest(self.with_options(call))
+
+    def with_rest(self, call: Call) -> Call:
+        """The call with what is expected to follow it in its program."""
+        if self.site is not None:
+            with hint_errors.suppress(_log, "saying what follows a call"):
+                return self.site.course.hinted(call, self.site.label)
+        return call
+
+    def follow(self, reply: Reply) -> Reply:
+        """Note when the call ends."""
+        return reply if self.site is None else self.site.course.follow(reply)
+
+    def with_options(self, call: Call) -> Call:
         """The call with the hint and options of the config. Raises InvalidCall."""
         options = self.options
         if options is None:

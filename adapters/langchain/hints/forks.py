@@ -2,7 +2,7 @@
 
 A handler that LangChain gives to every run sees a `RunnableParallel` begin, and which runs are its
 branches; of LangGraph it sees the tasks that run in one step. A model call finds the fork that it
-is a branch of by the ids of the runs above it.
+is a branch of by the ids of the runs above it, and so the outermost run, whose program it is in.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from uuid import UUID
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.tracers.context import register_configure_hook
 
+from ...hints.courses import Course, Courses
 from .batcher import CallBatcher
 from .steps import Steps
 
@@ -27,6 +28,13 @@ PATIENCE = 0.03  # seconds: a branch may do something else before it calls, or i
 MOST_RUNS = 1 << 16  # that are remembered
 _TASK = "langgraph_checkpoint_ns"  # in its metadata, and in that of all runs inside of it
 _PARALLEL = re.compile(r"RunnableParallel<(.+)>")
+
+
+class Site(NamedTuple):
+    """Where a program calls: the course of its run, and a label that is the same in each run."""
+
+    course: Course
+    label: str
 
 
 class Branch(NamedTuple):
@@ -48,6 +56,7 @@ def _here() -> tuple[int, int | None]:
 class _Run(NamedTuple):
     """batcher: of the branches of this run. parent_batcher: the one that this run is a member of.
     task: of a graph, that it is or is inside of. started_in: the thread, and the task of asyncio.
+    course: of an outermost run.
     """
 
     parent: UUID | None
@@ -56,6 +65,7 @@ class _Run(NamedTuple):
     task: Any = None
     batcher: CallBatcher | None = None
     parent_batcher: CallBatcher | None = None
+    course: Course | None = None
 
 
 class ForkWatch(BaseCallbackHandler):
@@ -70,6 +80,18 @@ class ForkWatch(BaseCallbackHandler):
         self._lock = threading.Lock()
         self._runs: OrderedDict[UUID, _Run] = OrderedDict()
         self._steps = Steps()
+        self.courses = Courses()
+
+    def site_of(self, parent: UUID | None) -> Site | None:
+        """The place of a call whose run has this parent; None where no program runs."""
+        with self._lock:
+            labels: list[str] = []
+            while parent is not None and (above := self._runs.get(parent)) is not None:
+                labels.append(above.name)
+                if above.course is not None:
+                    return Site(above.course, "/".join(labels))
+                parent = above.parent
+        return None
 
     def branch_of(self, run: UUID, parent: UUID | None) -> Branch | None:
         """The branch of the nearest fork that a run with this parent is in; None for none."""
@@ -89,7 +111,8 @@ class ForkWatch(BaseCallbackHandler):
         num_branches = found[1].count(",") + 1 if found else 0
         batcher = CallBatcher(num_branches, PATIENCE) if num_branches > 1 else None
         parent = kwargs.get("parent_run_id")
-        run = _Run(parent, name, _here(), metadata.get(_TASK), batcher)
+        course = self.courses.begin(name) if parent is None else None
+        run = _Run(parent, name, _here(), metadata.get(_TASK), batcher, course=course)
         with self._lock:
             self._runs[run_id] = run._replace(parent_batcher=self._step(run_id, run, metadata))
             if len(self._runs) > MOST_RUNS:  # a stream that is not read to its end never ends
@@ -102,6 +125,8 @@ class ForkWatch(BaseCallbackHandler):
             self._steps.leave(run_id)
         if ended is not None and ended.parent_batcher is not None:
             ended.parent_batcher.leave(run_id)
+        if ended is not None and ended.course is not None:
+            ended.course.end()
         self.on_llm_end(outputs, run_id=run_id, **kwargs)
 
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:

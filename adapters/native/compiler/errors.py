@@ -19,6 +19,8 @@ class NotTraceable(ProgramError):
     operation: what it does. file, line: where. instead: what to write.
     """
 
+    __module__ = "forkroot"  # as in `core.api.errors`
+
     def __init__(self, operation: str, instead: str, location: Location) -> None:
         self.operation, self.instead = operation, instead
         self.file, self.line = location.file, location.line

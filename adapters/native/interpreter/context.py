@@ -9,7 +9,17 @@ from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
-from ....core.api.protocol import Backend, BackendInfo, Call, ForkHint, Prompt, Sampling
+from ....core.api.protocol import (
+    Backend,
+    BackendInfo,
+    Call,
+    ForkHint,
+    Prompt,
+    Reply,
+    Sampling,
+)
+from ....core.common.harmless import hint_errors
+from ...hints.courses import Course
 from ..language.outlook import Outlook
 from ..language.settings import Settings
 from .meta import Totals
@@ -32,6 +42,7 @@ class Context:
     outer: the run that this one is a part of: its streams end with those of that run.
     totals: what all calls of the run used. program: the name of the run in hints. first, roots: of
       a compiled program, the hint of its first call, and those of forks by their position.
+    course: of the run, from which hints say what follows; None: of runs without any.
     spend: called with the number of characters of each text that a state of the run gets, before it
       gets it; what it raises ends the run, or the state.
     """
@@ -42,6 +53,7 @@ class Context:
         worker: ThreadPoolExecutor,
         outer: Context | None = None,
         spend: Callable[[int], object] = free,
+        course: Course | None = None,
     ) -> None:
         self.settings = settings
         self.spend: Callable[[int], object] = spend if outer is None else outer.spend
@@ -50,7 +62,9 @@ class Context:
         self._streams: list[Stream] = []
         self._abort_error: BaseException | None = None
         self.totals: Totals = Totals() if outer is None else outer.totals
-        self.program: str = uuid4().hex if outer is None else outer.program
+        self.course: Course | None = course if outer is None else outer.course
+        own = uuid4().hex if self.course is None else self.course.name
+        self.program: str = own if outer is None else outer.program
         self.first: ForkHint | None = None
         self.roots: dict[int, ForkHint] = {}
         self._infos: dict[int, tuple[Backend, BackendInfo]] = {}
@@ -96,6 +110,22 @@ class Context:
         if outlook.is_first and self.first is not None:
             return self.first
         return self.roots.get(-1 if outlook.root is None else outlook.root, NO_ROOT)
+
+    def with_rest(self, call: Call, label: str, known: ForkHint | None = None) -> Call:
+        """The call with what is expected to follow it. label: the place in the program from which
+        it is made. known: what is left there for sure."""
+        course = self.course
+        if course is not None and self.settings.hints:
+            with hint_errors.suppress(_log, "saying what follows a call"):
+                return course.hinted(call, label, known)
+        return call
+
+    def submit(self, backend: Backend, call: Call) -> Reply:
+        """Submit a call of the run."""
+        reply = backend.submit(call)
+        if self.course is not None:
+            self.course.follow(reply)
+        return reply
 
     def info(self, backend: Backend) -> BackendInfo:
         """What a backend reports of itself; it may be remote, and is asked once in a run."""

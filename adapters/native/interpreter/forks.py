@@ -103,7 +103,6 @@ def join(parent: Interpreter, branches: Sequence[Branch], mode: JoinMode) -> Non
     names = _own_names(branches) if mode == "gather_variable" else []
     take = gather if mode == "gather_variable" else append
     for branch in branches:
-        branch.interpreter.is_continued = mode == "concate_and_append"
         branch.interpreter.stream.close()
 
     def settle() -> None:

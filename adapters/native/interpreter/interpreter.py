@@ -41,8 +41,8 @@ from ..language.expressions import (
     flatten,
     variables_of,
 )
-from .context import NO_ROOT, Context
-from .hints import next_use_of, with_outlook
+from .context import Context
+from .hints import with_outlook
 from .meta import choice_meta, gen_meta, select_meta
 from .resampling import resampled
 from .speculation import (
@@ -74,7 +74,6 @@ class Interpreter(Waiting):
     hint: goes with the first call of this state.
     ret_value: what the program returned, once it has.
     num_retries: as `Reader.num_retries`.
-    is_continued: another state goes on with this one's text.
     feeds: all text in order, for those who read along.
     """
 
@@ -86,7 +85,6 @@ class Interpreter(Waiting):
         self.feeds: list[Feed] = []
         self.ret_value: Any = None
         self.num_retries = 0
-        self.is_continued = False
         self._hint = hint
         self._scopes: dict[str, int] = {}
         self._speculation = Speculation(context.settings.speculate)
@@ -144,6 +142,7 @@ class Interpreter(Waiting):
             scored_from=scored_from,
             extra_priority=node.extra_priority,
         )
+        call = self._with_rest(call, node)
 
         def settle(completions: Sequence[Completion]) -> None:
             completion, resampling_meta = completions[0], dict[str, Any]()
@@ -195,6 +194,7 @@ class Interpreter(Waiting):
             return self._generate(node)
         backend, hint = settings.find(), self._hint_of(node)
         call = self.context.call(self.prompt(backend), plan.sampling, hint, stream=True)
+        call = self.context.with_rest(call, node.name or "")
         replies, lead = self._send(backend, [call]), ""
         if is_unopened(replies[0]):
             prompt, lead = without_opening(call.prompt)
@@ -256,7 +256,8 @@ class Interpreter(Waiting):
         backend = self.context.settings.find(node.backend)
         prompt, hint = self.prompt(backend), self._hint_of(node)
         fields: dict[str, Any] = {"options": node.options, "extra_priority": node.extra_priority}
-        calls = [self.context.call(prompt, Sampling(), hint, scoring=method.scoring, **fields)]
+        call = self.context.call(prompt, Sampling(), hint, scoring=method.scoring, **fields)
+        calls = [self._with_rest(call, node)]
         if method.needs_unconditional:
             calls.append(self.context.call((), Sampling(), **fields))
 
@@ -304,20 +305,34 @@ class Interpreter(Waiting):
         hint, self._hint = self._hint, None
         return hint
 
-    def _hint_of(self, node: Gen | Select) -> ForkHint:
-        """What the program knows at this call. The first one names the root that was announced."""
+    def _hint_of(self, node: Gen | Select) -> ForkHint | None:
+        """What a compiled program knows at this call; otherwise the root that was announced for the
+        next call."""
         outlook, context = node.outlook, self.context
-        if outlook is not None:
-            return with_outlook(context.root_of(outlook), outlook, context.program)
-        is_known = not (context.settings.speculate or self.is_continued)
-        next_use = next_use_of(self.stream) if is_known else None
-        root = self.take_hint() or NO_ROOT
-        return replace(root, program=context.program, next_use=next_use)
+        if outlook is None:
+            return self.take_hint()
+        return with_outlook(context.root_of(outlook), outlook, context.program)
+
+    def _with_rest(self, call: Call, node: Gen | Select) -> Call:
+        """The call with what is expected to follow it, where that is not known."""
+        if node.outlook is not None:
+            return call
+        return self.context.with_rest(call, node.name or "", self._known())
+
+    def _known(self) -> ForkHint | None:
+        """What is queued behind the running step: that much follows at least. None: nothing is, and
+        more may come."""
+        gens = [item for item in self.stream.queued() if isinstance(item, Gen | Select)]
+        if not gens and not self.stream.is_closed:
+            return None
+        usual = self.context.settings.sampling.get("max_tokens", Sampling().max_tokens)
+        tokens = [it.sampling.get("max_tokens", usual) for it in gens if isinstance(it, Gen)]
+        return ForkHint("", calls_left=len(gens), tokens_left=sum(it or 0 for it in tokens))
 
     def _send(self, backend: Backend, calls: Sequence[Call]) -> list[Reply]:
         replies = []
         for call in calls:
-            replies.append(backend.submit(call))
+            replies.append(self.context.submit(backend, call))
             self.stream.on_failure(replies[-1].cancel)
         return replies
 

@@ -118,15 +118,6 @@ class Stream:
         with self.lock:
             return tuple(step.item for step in self._steps)
 
-    def next_of(self, passed: tuple[type, ...]) -> tuple[object, bool]:
-        """The item of the first step that waits and is none of these types; and whether there is
-        such a step."""
-        with self.lock:
-            for step in self._steps:
-                if not isinstance(step.item, passed):
-                    return step.item, True
-        return None, False
-
     def defer(self, action: Action) -> None:
         """Call `action`, which ends the running step or fails it, once somebody waits for the
         stream or it is closed, or soon; a program may submit more steps meanwhile."""

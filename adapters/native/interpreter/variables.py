@@ -19,6 +19,8 @@ class UnsetVariable(ProgramError, KeyError):
     known: the variables that are set. coming: those that are on their way.
     """
 
+    __module__ = "forkroot"  # as in `core.api.errors`
+
     def __init__(self, name: str, known: Iterable[str], coming: Iterable[str] = ()) -> None:
         super().__init__(name, tuple(sorted(known)), tuple(sorted(coming)))
         self.name = name

@@ -64,7 +64,12 @@ def _run(
         def begin(arguments: Mapping[str, Any]) -> Any:
             return program.new_run(settings, arguments)
 
-        return Job(begin, items, results, options, advance).execute()
+        job = Job(begin, items, results, options, advance)
+        try:
+            return job.execute()
+        except KeyboardInterrupt:
+            print(f"\nforkroot: {_interrupted(job.summary)}", file=sys.stderr)
+            raise
 
 
 def _header(program: CompiledProgram, items: Items, settings: Settings) -> dict[str, Any]:
@@ -77,6 +82,12 @@ def _header(program: CompiledProgram, items: Items, settings: Settings) -> dict[
         "num_items": len(items),
         "arguments": items.digest,
     }
+
+
+def _interrupted(summary: Summary) -> str:
+    num = summary.num_before + summary.num_done + summary.errors.total()
+    ended = f"{num:,} of {summary.num_items:,} items have a result"
+    return f"interrupted: {ended}; the same command runs only the others"
 
 
 @contextmanager

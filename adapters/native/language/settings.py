@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from types import SimpleNamespace
 from typing import Any
 
-from ....core.api.keywords import ENGINE, Parameters
+from ....core.api.keywords import ENGINE, Parameters, UnknownKeyword
 from ....core.api.protocol import Backend, InvalidCall, InvalidModel, Sampling
 from ...connection import shared
 
@@ -156,6 +156,8 @@ def sampling_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: _as_field(name, value) for name, value in given.items()}
     try:
         Sampling(**{"max_tokens": None, **found}).check()
+    except UnknownKeyword:
+        raise
     except InvalidCall as error:
         allowed = _LISTED.get(error.field, error.allowed)
         raise InvalidCall(error.field, given.get(error.field, error.value), allowed) from None

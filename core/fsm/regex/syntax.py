@@ -8,6 +8,7 @@ is known. What no automaton can honour is refused by name and position.
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import replace
 
 from ...api.protocol import InvalidCall
@@ -82,7 +83,7 @@ class _PythonReader(Reader):
         if letter in _NUM_HEX:
             return self._hex(start, _NUM_HEX[letter])
         if letter == "N":
-            raise self.unsupported(start, "characters by name")
+            return self._named(start)
         if not letter or (letter.isascii() and letter.isalpha()):
             raise self.fault(start, "an escape that `re` does not know")
         return Escape(chars.single(letter))
@@ -109,6 +110,13 @@ class _PythonReader(Reader):
         if 0xD800 <= code < 0xDC00 and (low := self._low_surrogate()):
             code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00)
         return Escape(chars.single(chr(code)))
+
+    def _named(self, start: int) -> Escape:
+        name = self.until("}", start) if self.skip("{") else ""
+        try:
+            return Escape(chars.single(unicodedata.lookup(name)))
+        except (KeyError, TypeError):  # unknown, or the name of several characters
+            raise self.fault(start, "the name of one character of Unicode") from None
 
     def _low_surrogate(self) -> int:
         """Go past an escape of the second half of a surrogate pair; 0, and nowhere, where none

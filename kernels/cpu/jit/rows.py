@@ -4,9 +4,9 @@ needs numba."""
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numba.extending import intrinsic
 
+from .callees import callee
 from .vectors import (
     NARROW,
     WIDE,
@@ -33,7 +33,7 @@ ROTATE = "void(float32[:, :, :], float32[:, ::1])"
 SILU_MUL = "void(float32[:, ::1], float32[:, ::1])"
 _LOG2_E = np.float32(1 / np.log(2))
 _LEAST_POWER = np.float32(-126.0)  # whose power of two, and its inverse, are normal numbers
-_compiled, _pair = njit(error_model="numpy", nogil=True), zeros(2)
+_pair = zeros(2)
 
 
 def normalize(x, weight, eps, out):
@@ -51,13 +51,13 @@ def normalize(x, weight, eps, out):
             _scale(x, at, dim, scale_of(x, at, dim, eps), weights, head * dim, out, to)
 
 
-@_compiled
+@callee
 def scale_of(x, at, dim, eps):
     """The factor that scales dim numbers of x, from index `at` on, to root mean square 1."""
     return np.float32(1) / np.sqrt(_squares(x, at, dim) / np.float32(dim) + eps)
 
 
-@_compiled
+@callee
 def _squares(x, at, dim):
     """The sum of the squares of dim numbers of x, from index `at` on."""
     whole = dim // WIDE * WIDE
@@ -77,7 +77,7 @@ def _squares(x, at, dim):
     return summed(total) + summed(some) + summed(rest)
 
 
-@_compiled
+@callee
 def _scale(x, at, dim, scale, weights, first, out, to):
     whole = dim // WIDE * WIDE
     for i in range(0, whole, WIDE):
@@ -86,7 +86,7 @@ def _scale(x, at, dim, scale, weights, first, out, to):
         _scale_some(x, at + i, scale, weights, first + i, out, to + i, single())
 
 
-@_compiled
+@callee
 def _scale_some(x, at, scale, weights, first, out, to, like):
     scaled = times(load(x, at, like), spread(scale, like))
     store(out, to, times(scaled, load(weights, first, like)))
@@ -107,7 +107,7 @@ def apply_rotary(x, cos_sin):
                 _rotate(x, at + i, factors, token * dim + i, _pair())
 
 
-@_compiled
+@callee
 def _rotate(x, at, factors, factors_at, like):
     store(x, at, _rotated(load(x, at, like), load(factors, factors_at, like)))
 
@@ -142,12 +142,12 @@ def silu_mul(rows, out):
             _gate(numbers, at + i, half, written, to + i, single())
 
 
-@_compiled
+@callee
 def _gate(numbers, at, half, out, to, like):
     store(out, to, gated(load(numbers, at, like), load(numbers, at + half, like), like))
 
 
-@_compiled
+@callee
 def gated(gate, up, like):
     """silu(gate) * up, of two vectors like `like`, which is zeros."""
     power = times(gate, spread(_LOG2_E, like))

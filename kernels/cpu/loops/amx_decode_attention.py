@@ -12,10 +12,10 @@ as fast as vLLM rather than 1.64 (benchmarks/results/peers_vllm.json). Only on a
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ..jit.amx import BYTES, DEPTH, ROWS, begin_narrow, end, pack_bf16
 from ..jit.attention_lanes import few
+from ..jit.callees import callee
 from ..jit.rounding import rounded_for
 from ..jit.vector_pointers import MANY, load_float, many, store_float
 from ..jit.vector_pointers import read as load
@@ -38,7 +38,6 @@ from .attention_tiles import BLOCK, LOWEST
 MAX_DIM = 256
 MAX_QUERIES = 128  # whose common keys are read together
 _LN2 = np.float32(np.log(2))
-_compiled = njit(error_model="numpy", nogil=True)
 
 
 def fits(dim: int) -> bool:
@@ -112,13 +111,13 @@ def attend(
     numbers[0] = 0  # keeps the buffer alive until here: loops know its address only
 
 
-@_compiled
+@callee
 def _at(array):
     """An address; signed, for numba makes a sum of a signed number and another a float."""
     return np.intp(array.ctypes.data)
 
 
-@_compiled
+@callee
 def _shared(table, rows, firsts, ends, i):
     """The key up to which tokens i and i + 1 have the same slots, in whole blocks; 0: in none."""
     at, slots, others = int(firsts[i]), table[rows[i]], table[rows[i + 1]]
@@ -134,7 +133,7 @@ def _shared(table, rows, firsts, ends, i):
     return at if at > firsts[i] else 0
 
 
-@_compiled
+@callee
 def _begin(q, token, first_head, group, scale, row, workspace):
     """Scale and round a token's queries, and clear their results."""
     dim, words, scales = q.shape[2], workspace.weights, spread(scale, few())
@@ -158,7 +157,7 @@ def _begin(q, token, first_head, group, scale, row, workspace):
         row += 1
 
 
-@_compiled
+@callee
 def _attend_one(block, soon, dim, row, group, columns, cap, workspace):
     """A block of keys and a token's queries, from a row on. soon: the block to prefetch."""
     acc, scores = workspace.acc + row * dim * SIZE, workspace.scores
@@ -183,7 +182,7 @@ def _attend_one(block, soon, dim, row, group, columns, cap, workspace):
                 d += DEPTH
 
 
-@_compiled
+@callee
 def _attend_shared(block, soon, dim, first, last, cap, workspace):
     """A whole block of keys, and the rows first:last of queries."""
     pack_values(block, soon, dim, workspace)
@@ -206,7 +205,7 @@ def _attend_shared(block, soon, dim, first, last, cap, workspace):
             store(acc + at, load(workspace.rest + at, few()))
 
 
-@_compiled
+@callee
 def _end(out, lse, token, first_head, group, row, workspace):
     """Write the normalized output and the log-sum-exp of the scores."""
     dim = out.shape[2]

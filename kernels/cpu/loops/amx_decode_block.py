@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from ..jit.amx import (
     BYTES,
@@ -25,6 +24,7 @@ from ..jit.amx import (
     write,
 )
 from ..jit.attention_lanes import few
+from ..jit.callees import callee, inlined_callee
 from ..jit.rounding import rounded_weight, weight_for
 from ..jit.vector_pointers import fetch, fma_scalar, load_float, load_slot, read_as, store_float
 from ..jit.vector_pointers import read as load
@@ -35,8 +35,6 @@ from .attention_tiles import BLOCK
 SIZE = 4  # bytes of a float32 number, and of a slot's
 KIND = np.uint16(0)  # keys and values are stored as the bits of bfloat16
 _TILE = ROWS * BYTES  # bytes of a tile
-_compiled = njit(error_model="numpy", nogil=True)
-_inlined = njit(error_model="numpy", nogil=True, forceinline=True)  # no call in an inner loop
 
 
 class Block(NamedTuple):
@@ -72,7 +70,7 @@ class Workspace(NamedTuple):
     end: int
 
 
-@_inlined
+@inlined_callee
 def workspace_at(at, num_queries, dim):
     """The workspace from an address on, which is a multiple of BYTES."""
     stride = (num_queries + ROWS) // ROWS * BYTES  # the last tile may begin at the last query
@@ -91,7 +89,7 @@ def workspace_at(at, num_queries, dim):
     return Workspace(at, stride, keys, values, *buffers)
 
 
-@_compiled
+@callee
 def score(block, soon, dim, row, columns, cap, num_fetched, workspace):
     """Write the scores of `columns` queries, from `row` on. soon: what is prefetched in part."""
     count, queries, size = (block.num + ROWS - 1) // ROWS, workspace.queries, columns * SIZE
@@ -142,7 +140,7 @@ def score(block, soon, dim, row, columns, cap, num_fetched, workspace):
             unzip_16(products + key * size, scores, BLOCK)
 
 
-@_inlined
+@inlined_callee
 def _spacing(block, tile, dim, workspace):
     """Bytes from each of a tile's 16 keys to the next; 0 where that differs, and the keys are
     copied."""
@@ -157,7 +155,7 @@ def _spacing(block, tile, dim, workspace):
     return 0
 
 
-@_compiled
+@callee
 def _copy_keys(block, first, dim, workspace):
     """Copy 16 keys; behind the last one, it is repeated."""
     to = workspace.keys + first * dim * 2
@@ -167,7 +165,7 @@ def _copy_keys(block, first, dim, workspace):
             store(to + d * ROWS + (j - first) * BYTES, load(at + d, few()))
 
 
-@_inlined
+@inlined_callee
 def _read_keys(block, tile, step, spacing, dim, workspace):
     """16 keys, 32 columns of each, into tile 4."""
     if spacing:
@@ -177,7 +175,7 @@ def _read_keys(block, tile, step, spacing, dim, workspace):
         read(4, workspace.keys + tile * ROWS * dim * 2 + step * _TILE, 0, BYTES)
 
 
-@_compiled
+@callee
 def softmax_step(scores, num, row, dim, workspace):
     """One step of online softmax for a query: its scores become weights, rounded to bfloat16,
     relative to the new row maximum; earlier results are rescaled where that is larger."""
@@ -205,7 +203,7 @@ def softmax_step(scores, num, row, dim, workspace):
     store(scores + 3 * BYTES, rounded_weight(x3, KIND))
 
 
-@_compiled
+@callee
 def add_values(block, soon, dim, is_fetching, d, two_rows, like):
     """Add the block's values by their weights to two rows of acc, some columns from d on.
     is_fetching: whether the values of the next block are prefetched."""
@@ -237,14 +235,14 @@ def add_values(block, soon, dim, is_fetching, d, two_rows, like):
             fetch_rows(soon, BLOCK + j, 1, dim)
 
 
-@_inlined
+@inlined_callee
 def _fetch_some(soon, part, num, dim):
     """Prefetch the first 8 * num keys of a block in 8 parts, so that memory is always busy."""
     if part < 8 and num:
         fetch_rows(soon, part * num, num, dim)
 
 
-@_inlined
+@inlined_callee
 def fetch_rows(soon, first, num, dim):
     """Prefetch rows of a block, of which the keys are the first BLOCK, and the values follow."""
     begin_at, size = soon.keys if first < BLOCK else soon.values, dim * 2
@@ -255,7 +253,7 @@ def fetch_rows(soon, first, num, dim):
             fetch(line + BYTES)
 
 
-@_compiled
+@callee
 def pack_values(block, soon, dim, workspace):
     """Values of a block in pairs of keys. The next block is prefetched."""
     for j in range(0, BLOCK, 2):
@@ -268,7 +266,7 @@ def pack_values(block, soon, dim, workspace):
         fetch_rows(soon, BLOCK + j, 2, dim)
 
 
-@_compiled
+@callee
 def multiply_values(acc, dim, workspace):
     """Add the packed values by the weights of 16 queries to 16 rows of acc."""
     weights, step_size = workspace.weights, dim // ROWS * _TILE

@@ -4,25 +4,24 @@ Needs numba."""
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ..jit.attention_lanes import width
+from ..jit.callees import callee
 from ..jit.vectors import load, mask_range, spread, store, tanh, times
 
 BLOCK = 64  # keys of a block
 LOWEST = np.float32(-3e38)  # below all scores; -inf would give NaN where every key is masked
 _LOG2 = np.float32(np.log(2))
-_compiled = njit(error_model="numpy", nogil=True)
 
 
-@_compiled
+@callee
 def key_offsets(offsets, slots, at, end, base, dim):
     """Where the keys of a block begin; behind the last key, it is repeated."""
     for j in range(BLOCK):
         offsets[j] = (base + slots[min(at + j, end - 1)]) * dim
 
 
-@_compiled
+@callee
 def longest(bounds, least, least_not):
     """Tokens of the longest sequence that is not skipped."""
     most = 0
@@ -33,7 +32,7 @@ def longest(bounds, least, least_not):
     return most
 
 
-@_compiled
+@callee
 def visible_ranges(lows, highs, first, begin, end, window, of_tiles, like):
     """The range low:high of keys that each query sees."""
     (start, used, _, _, group), lanes = of_tiles, width(like)
@@ -45,7 +44,7 @@ def visible_ranges(lows, highs, first, begin, end, window, of_tiles, like):
             up_to, head = up_to + 1, 0
 
 
-@_compiled
+@callee
 def finalize(row_max, row_sum, old_lse, is_merged):
     """From a query's row_max and row_sum: the log-sum-exp of its scores, merged with the old one if
     is_merged, and the factors of its acc and of the old output."""
@@ -59,7 +58,7 @@ def finalize(row_max, row_sum, old_lse, is_merged):
     return lse, scale, old_scale
 
 
-@_compiled
+@callee
 def apply_softcap(scores, num, cap, like):
     """cap * tanh(score / cap)."""
     bound, inverse = spread(np.float32(cap), like), spread(np.float32(1 / cap), like)
@@ -69,7 +68,7 @@ def apply_softcap(scores, num, cap, like):
         store(scores, j * lanes, times(bound, tanh(times(x, inverse))))
 
 
-@_compiled
+@callee
 def mask_scores(scores, num, lows, highs, tile, start, like):
     """Set scores of the keys start:start + num to -inf where a query does not see the key."""
     low, high = load(lows, tile, like), load(highs, tile, like)

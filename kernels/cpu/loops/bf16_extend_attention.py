@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
 from ..jit.addresses import bare, hold
@@ -29,6 +29,7 @@ from ..jit.amx import (
     write,
 )
 from ..jit.attention_lanes import SQUARE, few, transpose
+from ..jit.callees import inlined_callee
 from ..jit.rounding import row_max_for, weight_for
 from ..jit.vectors import (
     address_in,
@@ -65,7 +66,6 @@ MOST_DIM = 256
 _TILE = ROWS * ROWS  # float32 numbers of a tile
 _WORDS = ROWS * DEPTH  # bfloat16 numbers of a tile
 _STEPS = BLOCK // DEPTH  # tiles of weights
-_compiled = njit(error_model="numpy", nogil=True, forceinline=True)
 
 
 def fits(dim: int) -> bool:
@@ -157,7 +157,7 @@ def _pair_rows(typing, words, first, second, numbers, to):
     return types.void(words, types.intp, types.intp, numbers, types.intp), emit
 
 
-@_compiled
+@inlined_callee
 def _pack(q, tokens, offsets, queries, rounded, scale, of_tiles):
     """queries: [tiles, dim / 2, 16 queries], each a pair of bfloat16 numbers, scaled; the last
     query is repeated to fill its tile. offsets: by `query_offsets`. rounded: a buffer for SQUARE
@@ -183,7 +183,7 @@ def _pack(q, tokens, offsets, queries, rounded, scale, of_tiles):
                 transpose(rounded, j, dim // 2, queries, to + j * LANES, LANES)
 
 
-@_compiled
+@inlined_callee
 def _pack_keys(keys, values, offsets, num, dim, words):
     """words: [keys / 16, dim / 32, 16 keys, 32]. Values are prefetched."""
     for j in range((num + ROWS - 1) // ROWS * ROWS):
@@ -193,7 +193,7 @@ def _pack_keys(keys, values, offsets, num, dim, words):
             copy_row(keys, offsets[j] + d, words, to + d * ROWS)
 
 
-@_compiled
+@inlined_callee
 def _pack_values(keys, values, offsets, num, dim, numbers, paired):
     """numbers: [dim / 16, keys / 32, 16 columns, 16 pairs of keys]. paired: a buffer of the same
     size. The next block, at offsets[1], is prefetched."""
@@ -213,7 +213,7 @@ def _pack_values(keys, values, offsets, num, dim, numbers, paired):
             transpose(paired, pair * dim + d, dim, numbers, to, ROWS)
 
 
-@_compiled
+@inlined_callee
 def _attend_block(at_block, packed, cap, of_tile, of_softmax, scores):
     """A block of keys and values, for all tiles of queries that see some of it."""
     (at, num_keys, used, dim), (lows, highs) = at_block, of_tile
@@ -237,7 +237,7 @@ def _attend_block(at_block, packed, cap, of_tile, of_softmax, scores):
         _accumulate_values(of_values, of_weights, steps, before, dim, scores, acc)
 
 
-@_compiled
+@inlined_callee
 def _score(of_keys, of_queries, tile, num, dim, scores):
     """scores: [keys, 16 queries]; behind the last key, those of unused keys."""
     right, size, count = tile * (dim // 2), ROWS * dim, (num + ROWS - 1) // ROWS
@@ -265,7 +265,7 @@ def _score(of_keys, of_queries, tile, num, dim, scores):
     write(3, scores, 3 * _TILE, BYTES)
 
 
-@_compiled
+@inlined_callee
 def _softmax_step(scores, num, row_max, row_sum, tile, words):
     """One step of online softmax: scores become weights relative to the new row maximum, in words:
     [keys / 2, 16 queries, 2]. Behind the scores: the rescale factor for earlier results."""
@@ -293,7 +293,7 @@ def _softmax_step(scores, num, row_max, row_sum, tile, words):
     store(scores, BLOCK * LANES, rescale)
 
 
-@_compiled
+@inlined_callee
 def _accumulate_values(of_values, of_weights, steps, tile, dim, scores, acc):
     """acc [tiles, dim, 16 queries]: rescaled, plus the values by their weights."""
     rescale = load(scores, BLOCK * LANES, few())

@@ -13,7 +13,6 @@ rows on a CPU; needs numba.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ..jit.addresses import bare, hold
 from ..jit.amx import (
@@ -31,6 +30,7 @@ from ..jit.amx import (
     write,
 )
 from ..jit.attention_lanes import few
+from ..jit.callees import inlined_callee
 from ..jit.vectors import fetch, fetch_far, load, plus, single, store
 
 LANES = 64  # columns of a panel: four tiles
@@ -51,7 +51,6 @@ _AHEAD = 2 * DEPTH  # numbers of a row prefetched before they are split
 SIGNATURE = (
     "void(int64, int64, float32[:, ::1], uint16[::1], float32[:, ::1], boolean, int64, int64)"
 )
-_compiled = njit(error_model="numpy", nogil=True, forceinline=True)
 
 
 def multiply(num, row_terms, x, weights, out, is_added, first, last):
@@ -81,14 +80,14 @@ def multiply(num, row_terms, x, weights, out, is_added, first, last):
     hold((words, sums))
 
 
-@_compiled
+@inlined_callee
 def rows_at_once(steps, row_terms):
     """How many rows of such a depth, with so many terms per number, share one read of a panel."""
     most = _MOST_BYTES // (2 * DEPTH * row_terms * steps) // (2 * ROWS) * (2 * ROWS)
     return min(max(most, _LEAST_ROWS), _MOST_ROWS)
 
 
-@_compiled
+@inlined_callee
 def add_up(num, of_rows, weights, of_panel, sums, total):
     """Sums of packed rows and a panel, from index `total` of the sums on: as many as `num_sums`
     gives. Two tiles of rows are multiplied by a side of the panel at a time; an odd last tile by
@@ -129,13 +128,13 @@ def add_up(num, of_rows, weights, of_panel, sums, total):
         _store_sums(sums, total + (tiles - 1) * ROWS * LANES)
 
 
-@_compiled
+@inlined_callee
 def aligned(address):
     """Bytes from an address to the next row of a tile."""
     return -address % BYTES
 
 
-@_compiled
+@inlined_callee
 def _pack(x, used, depth, steps, row_terms, words, packed):
     """Terms of rows, padded with zeros: [tiles, steps, terms, 16, depth of a step], in this order;
     what is read next is prefetched."""
@@ -162,7 +161,7 @@ def _pack(x, used, depth, steps, row_terms, words, packed):
                 to += DEPTH
 
 
-@_compiled
+@inlined_callee
 def store_terms(first, second, row_terms, words, to):
     """Split two vectors, a step of a row, into so many terms."""
     if row_terms == 1:
@@ -171,13 +170,13 @@ def store_terms(first, second, row_terms, words, to):
         split(first, second, words, to, TILE)
 
 
-@_compiled
+@inlined_callee
 def num_sums(used):
     """How many sums so many rows and a panel have."""
     return (used + ROWS - 1) // ROWS * ROWS * LANES
 
 
-@_compiled
+@inlined_callee
 def _multiply_side(of_pair, upper, lower, count, weights, at, of_prefetch):
     """Two tiles of rows by some steps of a side. of_prefetch: an index to prefetch from, and the
     lines each step prefetches.
@@ -214,7 +213,7 @@ def _multiply_side(of_pair, upper, lower, count, weights, at, of_prefetch):
     store(words, len(words) - DEPTH, awake)
 
 
-@_compiled
+@inlined_callee
 def _multiply_whole(of_pair, row, count, weights, at, side_size):
     """A tile of rows by a whole panel, whose sides are of such a size; keeps vector units powered,
     as `_multiply_side`."""
@@ -243,7 +242,7 @@ def _multiply_whole(of_pair, row, count, weights, at, side_size):
 
 
 def _adding_to(sums):
-    @_compiled
+    @inlined_callee
     def add(num, row_terms, weights, at):
         """A tile of a panel, which is read once, by all terms of rows."""
         read(7, weights, at, BYTES)
@@ -265,7 +264,7 @@ _add_to_first, _add_to_second, _add_to_third, _add_to_fourth = (
 )
 
 
-@_compiled
+@inlined_callee
 def sums_of(start, tile, tiles):
     """Where those of a tile of rows and a panel begin, of the panel's that begin at an index: two
     [16, 16] beside each other, and how far behind these two more."""
@@ -274,7 +273,7 @@ def sums_of(start, tile, tiles):
     return start + tile // 2 * 2 * HALF + tile % 2 * 2 * ROWS * ROWS, HALF
 
 
-@_compiled
+@inlined_callee
 def unpack(sums, total, used, num, of_out):
     """Write the sums of rows and a panel to the flat out, or add them to it: so many columns.
     of_out: the array, the index of the first number, the width of its rows, and whether sums are
@@ -299,14 +298,14 @@ def unpack(sums, total, used, num, of_out):
             to += width
 
 
-@_compiled
+@inlined_callee
 def _put_sums(sums, at, out, to, is_added):
     """A row of a tile."""
     x = load(sums, at, few())
     store(out, to, plus(load(out, to, x), x) if is_added else x)
 
 
-@_compiled
+@inlined_callee
 def _fetch_lines(weights, at, later, lines):
     """Prefetch so many lines from an index on into the first cache, and as many from `later` behind
     it into the second. Products wait where many lines are fetched at once."""
@@ -320,20 +319,20 @@ def _fetch_lines(weights, at, later, lines):
 # in 6 and 7.
 
 
-@_compiled
+@inlined_callee
 def _load_row_tiles(words, first, second):
     """Load tiles of rows past the nearest cache, where panels stay."""
     read_once(4, words, first, BYTES)
     read_once(5, words, second, BYTES)
 
 
-@_compiled
+@inlined_callee
 def _load_weight_tiles(weights, left, right):
     read(6, weights, left, BYTES)
     read(7, weights, right, BYTES)
 
 
-@_compiled
+@inlined_callee
 def _multiply_2x2():
     add_product(0, 4, 6)
     add_product(1, 4, 7)
@@ -341,7 +340,7 @@ def _multiply_2x2():
     add_product(3, 5, 7)
 
 
-@_compiled
+@inlined_callee
 def _clear_sums():
     clear(0)
     clear(1)
@@ -349,7 +348,7 @@ def _clear_sums():
     clear(3)
 
 
-@_compiled
+@inlined_callee
 def _load_sums(sums, to):
     read(0, sums, to, BYTES)
     read(1, sums, to + ROWS * ROWS, BYTES)
@@ -357,7 +356,7 @@ def _load_sums(sums, to):
     read(3, sums, to + 3 * ROWS * ROWS, BYTES)
 
 
-@_compiled
+@inlined_callee
 def _store_sums(sums, to):
     """[4, 16, 16]: two tiles of rows by two of weights, or one of rows by four."""
     write(0, sums, to, BYTES)

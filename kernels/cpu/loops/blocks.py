@@ -8,10 +8,11 @@ numbers (`layers_bf16`, and `layers_bf16_amx` where AMX reads them). Only on a C
 from __future__ import annotations
 
 import numpy as np
-from numba import carray, njit  # type: ignore[attr-defined]
+from numba import carray  # type: ignore[attr-defined]
 
 from ..jit import rows as row_loops
 from ..jit.addresses import enter, floats, ints, longs, numbers_like, record, records
+from ..jit.callees import callee
 from . import amx_decode_attention, decode_attention, slots
 from .entries import MATRIX
 from .fused_mlp import FUSED_MLP, LEAST
@@ -37,12 +38,11 @@ READ = record("tokens table num_rows width rows firsts ends")
 END = record("norm matrix hidden", "eps")
 ENTER, ATTEND, LEAVE = 1, 2, 4  # what `layers` does of each layer
 MOST = 256  # rows that pass from one linear layer to the next in near caches
-_compiled = njit(error_model="numpy", nogil=True)
 _layer_at, _step_at, _read_at = records(LAYER), records(STEP), records(READ)
 _matrix_at, _mlp_at, _end_at = records(MATRIX), records(FUSED_MLP), records(END)
-_normalize, _apply_rotary = _compiled(row_loops.normalize), _compiled(row_loops.apply_rotary)
-_write, _silu_mul = _compiled(slots.write), _compiled(row_loops.silu_mul)
-_attend, _attend_amx = _compiled(decode_attention.attend), _compiled(amx_decode_attention.attend)
+_normalize, _apply_rotary = callee(row_loops.normalize), callee(row_loops.apply_rotary)
+_write, _silu_mul = callee(slots.write), callee(row_loops.silu_mul)
+_attend, _attend_amx = callee(decode_attention.attend), callee(amx_decode_attention.attend)
 
 
 def end(end_at, x_at, rows, out_at, normed_at):
@@ -53,7 +53,7 @@ def end(end_at, x_at, rows, out_at, normed_at):
     _linear(it.matrix, normed_at, rows, out_at, 0)
 
 
-@_compiled
+@callee
 def _gather_cos_sin(step, dim):
     """Rotary factors of each row by its position; NaN for a position out of range, which ends a
     sequence."""
@@ -67,7 +67,7 @@ def _gather_cos_sin(step, dim):
             cos_sin[row, i] = cos_sin_cache[position, i] if is_known else np.float32(np.nan)
 
 
-@_compiled
+@callee
 def _enter_attention(layer, step, kv, start, rows):
     """norm -> queries, keys and values -> norms of heads -> rotary; keys and values are written
     into their slots. For so many rows from `start` on."""
@@ -88,7 +88,7 @@ def _enter_attention(layer, step, kv, start, rows):
     _write(pool, kv_size, qkv[:, layer.num_heads :])
 
 
-@_compiled
+@callee
 def _leave_attention(layer, step, start, rows):
     """Attention's output -> out, and norm -> gate and up -> silu(gate) * up -> down, each added to
     x. For so many rows from `start` on."""
@@ -105,13 +105,13 @@ def _leave_attention(layer, step, start, rows):
     _linear(layer.down, step.gated, rows, x, 1)
 
 
-@_compiled
+@callee
 def _row(at, row, width):
     """The address of a row of so many float32 numbers."""
     return at + 4 * row * width
 
 
-@_compiled
+@callee
 def _norm(sizes, weight, x_at, rows, normed_at):
     """x -> normed, of so many rows. sizes: a record with hidden and eps."""
     shape = rows, 1, sizes.hidden
@@ -119,7 +119,7 @@ def _norm(sizes, weight, x_at, rows, normed_at):
     _normalize(x, carray(floats(weight), (1, sizes.hidden)), sizes.eps, normed)
 
 
-@_compiled
+@callee
 def _linear(matrix_at, x, rows, out, is_added):
     """out [rows, width] = x [rows, depth] times a matrix, or added to it, by its entry."""
     matrix = carray(_matrix_at(matrix_at), 1)[0]
@@ -129,7 +129,7 @@ def _linear(matrix_at, x, rows, out, is_added):
 def _layers_by(attend):
     """The loop over layers, or over some stages of each, with this loop of decode attention."""
 
-    @_compiled
+    @callee
     def attend_decode(layer, step, kv):
         read = carray(_read_at(step.reads), layer.read + 1)[layer.read]
         heads, kv_heads, dim, rows = layer.num_heads, layer.num_kv_heads, layer.dim, step.rows
@@ -153,7 +153,7 @@ def _layers_by(attend):
             rows,
         )
 
-    @_compiled
+    @callee
     def run(first_layer, first, last, step_at, stages, kind):
         all_layers = carray(_layer_at(first_layer), last)
         step = carray(_step_at(step_at), 1)[0]

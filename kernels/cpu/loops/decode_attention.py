@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from ..jit.callees import callee, inlined_callee
 from ..jit.rounding import rounded_for, rounded_weight, row_max_for, weight_for
 from ..jit.vector_pointers import (
     HALF,
@@ -62,8 +62,6 @@ _SIGNATURE = (
     f" int64[::1], int32[:, ::1], {_INTS}, {_INTS}, {_INTS}, float32, float32, int64, int64)"
 )
 SIGNATURES = {name: _SIGNATURE.format(stored) for name, stored in STORED.items()}
-_compiled = njit(error_model="numpy", nogil=True)
-_inlined = njit(error_model="numpy", nogil=True, forceinline=True)  # no call in an inner loop
 
 
 class Block(NamedTuple):
@@ -113,19 +111,19 @@ def attend(
     numbers[0] = 0  # keeps the buffer alive until here: loops know its address only
 
 
-@_inlined
+@inlined_callee
 def _at(array):
     """An address; signed, for numba makes a sum of a signed number and another a float."""
     return np.intp(array.ctypes.data)
 
 
-@_inlined
+@inlined_callee
 def _size(left):
     """Keys of the next block, of so many that are left."""
     return BLOCK if left >= MAX_BLOCK else left
 
 
-@_compiled
+@callee
 def _begin(q, token, first_head, group, of_scores, workspace):
     """Load and scale queries, and clear acc; for an odd number of heads the last one is loaded
     twice. A query's padding precedes its last vector, see `_score_lanes`."""
@@ -144,13 +142,13 @@ def _begin(q, token, first_head, group, of_scores, workspace):
         store_float(workspace.acc + i * SIZE, np.float32(0))
 
 
-@_inlined
+@inlined_callee
 def _scaled(q, token, head, d, of_scores):
     scale, kind = of_scores
     return rounded_for(spread(q[token, head, d] * scale, single()), kind)
 
 
-@_inlined
+@inlined_callee
 def _attend_block(block, soon, v_offset, of_row, group, cap, workspace):
     """All heads of a group over a block of keys; the values lie `v_offset` bytes behind them. soon:
     the next block's keys. of_row: bytes of a row as float32, and a number as rows of keys and
@@ -180,7 +178,7 @@ def _attend_block(block, soon, v_offset, of_row, group, cap, workspace):
         _accumulate_values(values, soon, of_row, of_pair, (weights, rescale), acc)
 
 
-@_inlined
+@inlined_callee
 def _score(block, v_offset, of_row, of_pair, queries, filled, scores, partial_sums):
     """scores [2, MAX_BLOCK] of two heads; behind the last key, anything. Values are prefetched
     meanwhile, by all pairs of heads together."""
@@ -207,7 +205,7 @@ def _score(block, v_offset, of_row, of_pair, queries, filled, scores, partial_su
             write(scores + (MAX_BLOCK + j) * SIZE, y)
 
 
-@_compiled
+@callee
 def _score_lanes(
     block, v_offset, of_row, of_pair, queries, filled, scores, partial_sums, like, lanes
 ):
@@ -264,7 +262,7 @@ def _score_lanes(
         )
 
 
-@_compiled
+@callee
 def _apply_softcap(scores, num, cap):
     """cap * tanh(score / cap)."""
     bound, inverse = spread(np.float32(cap), wide()), spread(np.float32(1 / cap), wide())
@@ -272,7 +270,7 @@ def _apply_softcap(scores, num, cap):
         write(at, times(bound, tanh(times(read(at, bound), inverse))))
 
 
-@_compiled
+@callee
 def _softmax_step(scores, num, head, workspace, kind):
     """One step of online softmax for a head: scores become weights relative to the new row maximum;
     writes row_sum, row_max and the rescale factor for earlier results."""
@@ -296,7 +294,7 @@ def _softmax_step(scores, num, head, workspace, kind):
     store_float(workspace.rescale + head * SIZE, highest(rescale))
 
 
-@_inlined
+@inlined_callee
 def _accumulate_values(block, soon, of_row, of_pair, of_two, acc):
     """acc [2, dim] of two heads: rescaled, plus the block's values by their weights. Keys of the
     next block are prefetched meanwhile."""
@@ -315,7 +313,7 @@ def _accumulate_values(block, soon, of_row, of_pair, of_two, acc):
         d += SIZE
 
 
-@_compiled
+@callee
 def _accumulate_many(block, soon, of_row, of_pair, of_two, acc, d):
     """The columns from byte d on of a vector so long that its parts keep the processor busy."""
     (slots, base, num), (weights, rescale), wait = block, of_two, of_pair[0]
@@ -332,7 +330,7 @@ def _accumulate_many(block, soon, of_row, of_pair, of_two, acc, d):
     _rescale_add(acc + row_size, y, rescale + SIZE)
 
 
-@_compiled
+@callee
 def _accumulate_lanes(block, soon, of_row, of_pair, of_two, acc, d, like, lanes):
     """The same of a shorter vector, for two keys at a time."""
     (slots, base, num), (weights, rescale), wait = block, of_two, of_pair[0]
@@ -357,12 +355,12 @@ def _accumulate_lanes(block, soon, of_row, of_pair, of_two, acc, d, like, lanes)
     _rescale_add(acc + row_size, plus(y0, y1), rescale + SIZE)
 
 
-@_inlined
+@inlined_callee
 def _rescale_add(acc, x, rescale):
     write(acc, fma_parts(x, read(acc, x), spread(load_float(rescale), x)))
 
 
-@_inlined
+@inlined_callee
 def _fetch_one(soon, of_row, of_pair, wait, j, d, lanes):
     """Prefetch the columns of a key of the next block if it is this pair's; gives how many others
     come before the next that is."""
@@ -374,14 +372,14 @@ def _fetch_one(soon, of_row, of_pair, wait, j, d, lanes):
     return wait - 1 if wait else of_pair[1] - 1
 
 
-@_inlined
+@inlined_callee
 def _fetch_rest(soon, of_row, of_pair, wait, num, d, lanes):
     """Prefetch those of the keys from number `num` on."""
     for j in range(num * SIZE, soon[2] * SIZE, SIZE):
         wait = _fetch_one(soon, of_row, of_pair, wait, j, d, lanes)
 
 
-@_compiled
+@callee
 def _end(out, lse, token, first_head, group, workspace):
     """Write the normalized output and the log-sum-exp of the scores."""
     dim = out.shape[2]

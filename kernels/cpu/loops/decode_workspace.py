@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from numba import njit
-
+from ..jit.callees import inlined_callee
 from ..jit.vector_pointers import HALF
 from ..jit.vectors import NARROW, WIDE
 
@@ -14,7 +13,6 @@ BLOCK = 64  # keys of a block
 MAX_BLOCK = BLOCK + BLOCK // 2  # remaining keys below this make one block
 ROWS = 4  # keys scored against two heads at a time
 SIZE = 4  # bytes of a number, and of a slot's
-_inlined = njit(error_model="numpy", nogil=True, forceinline=True)
 
 
 class Workspace(NamedTuple):
@@ -33,7 +31,7 @@ class Workspace(NamedTuple):
     end: int
 
 
-@_inlined
+@inlined_callee
 def workspace_at(at, group, dim):
     """The workspace from an address on."""
     even = (group + group % 2) * SIZE
@@ -46,7 +44,7 @@ def workspace_at(at, group, dim):
     return Workspace(at, scores, row_sum, queries, acc, row_max, rescale, rescale + even)
 
 
-@_inlined
+@inlined_callee
 def filled_dim(dim):
     """The dim of a query, padded to whole vectors."""
     if dim >= HALF:

@@ -3,17 +3,17 @@ needs numba."""
 
 from __future__ import annotations
 
-from numba import carray, njit  # type: ignore[attr-defined]
+from numba import carray  # type: ignore[attr-defined]
 
 from ..jit.addresses import floats, record, records, words
+from ..jit.callees import callee
 from . import bf16x3, packed_linear
 
 # A packed matrix [depth, width] of so many numbers in all. weight_terms: bfloat16 terms of each
 # number where it is split; row_terms: of each number of rows. bias: 0 for none.
 MATRIX = record("entry depth width weights num_numbers num_panels weight_terms row_terms bias")
-_compiled = njit(error_model="numpy", nogil=True)
 _matrix_at = records(MATRIX)
-_multiply_packed, _multiply_bf16x3 = _compiled(packed_linear.multiply), _compiled(bf16x3.multiply)
+_multiply_packed, _multiply_bf16x3 = callee(packed_linear.multiply), callee(bf16x3.multiply)
 
 
 def packed_f32(matrix_at, x_at, rows, out_at, is_added):
@@ -29,7 +29,7 @@ def packed_bf16(matrix_at, x_at, rows, out_at, is_added):
     _packed(matrix, words(matrix.weights), x_at, rows, out_at, is_added)
 
 
-@_compiled
+@callee
 def _packed(matrix, weights, x_at, rows, out_at, is_added):
     x, out = _ends(matrix, x_at, rows, out_at)
     numbers = carray(weights, matrix.num_numbers)
@@ -47,12 +47,12 @@ def bf16x3_linear(matrix_at, x_at, rows, out_at, is_added):
     _add_bias(matrix, out)
 
 
-@_compiled
+@callee
 def _ends(matrix, x_at, rows, out_at):
     return carray(floats(x_at), (rows, matrix.depth)), carray(floats(out_at), (rows, matrix.width))
 
 
-@_compiled
+@callee
 def _add_bias(matrix, rows):
     if matrix.bias:
         bias = carray(floats(matrix.bias), matrix.width)

@@ -10,9 +10,9 @@ Needs numba.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ..jit.attention_lanes import FEW, SQUARE, few, transpose, width
+from ..jit.callees import callee
 from ..jit.rounding import rounded_for, rounded_weight, row_max_for, weight_for
 from ..jit.vector_pointers import zero_like
 from ..jit.vectors import (
@@ -59,7 +59,7 @@ _SIGNATURE = (
     " int64, int64[::1], boolean, int64, int64, int64, int64)"
 )
 SIGNATURES = {name: _SIGNATURE.format(stored) for name, stored in STORED.items()}
-_compiled, _most = njit(error_model="numpy", nogil=True), zeros(LANES)
+_most = zeros(LANES)
 
 
 def attend(
@@ -86,7 +86,7 @@ def attend(
         _attend(q, keys, values, out, lse, of_keys, of_item, config, _most())
 
 
-@_compiled
+@callee
 def _attend(q, keys, values, out, lse, of_keys, of_item, config, like):
     """In tiles of as many queries as a vector like `like` has lanes."""
     table, rows, firsts, ends = of_keys
@@ -152,7 +152,7 @@ def _attend(q, keys, values, out, lse, of_keys, of_item, config, like):
                 _unpack(acc, row_max, row_sum, out, lse, tokens, is_merged, of_tiles)
 
 
-@_compiled
+@callee
 def _fetch(keys, values, soon, first, dim):
     """Prefetch rows."""
     for j in range(first, first + _ROWS):
@@ -161,7 +161,7 @@ def _fetch(keys, values, soon, first, dim):
             fetch_far(values, soon[j] + d)
 
 
-@_compiled
+@callee
 def _pack(q, tokens, queries, buffer, of_scores, of_tiles, like):
     """queries: [tiles, dim, lanes], scaled; the last query is repeated to fill its tile. buffer:
     for [SQUARE, dim]."""
@@ -187,7 +187,7 @@ def _pack(q, tokens, queries, buffer, of_scores, of_tiles, like):
                 transpose(buffer, d, dim, queries, at + d * lanes, lanes)
 
 
-@_compiled
+@callee
 def _unpack(acc, row_max, row_sum, out, lse, tokens, is_merged, of_tiles):
     start, used, first, first_head, group = of_tiles
     dim = out.shape[2]
@@ -199,7 +199,7 @@ def _unpack(acc, row_max, row_sum, out, lse, tokens, is_merged, of_tiles):
             out[t, head, d] = before + acc[i * dim + d] * scale
 
 
-@_compiled
+@callee
 def _score(keys, values, offsets, soon, num, dim, of_tile, like):
     """scores [keys, lanes], eight keys at a time; behind the last key, those of unused keys."""
     (queries, at, scores), lanes = of_tile, width(like)
@@ -226,7 +226,7 @@ def _score(keys, values, offsets, soon, num, dim, of_tile, like):
         _store_eight(scores, j * lanes, lanes, s0, s1, s2, s3, s4, s5, s6, s7)
 
 
-@_compiled
+@callee
 def _score_four(keys, offsets, j, dim, of_tile, like):
     (queries, at, scores), lanes = of_tile, width(like)
     k0, k1, k2, k3 = offsets[j], offsets[j + 1], offsets[j + 2], offsets[j + 3]
@@ -240,7 +240,7 @@ def _score_four(keys, offsets, j, dim, of_tile, like):
     _store_four(scores, j * lanes, lanes, s0, s1, s2, s3)
 
 
-@_compiled
+@callee
 def _softmax_step(scores, num, row_max, row_sum, tile, of_weights, like):
     """One step of online softmax: scores become weights relative to the new row maximum; rescales:
     the factors for earlier results."""
@@ -260,7 +260,7 @@ def _softmax_step(scores, num, row_max, row_sum, tile, of_weights, like):
     store(rescales, 0, rescale)
 
 
-@_compiled
+@callee
 def _accumulate_values(values, offsets, num, dim, of_rows, at):
     """acc [lanes, dim] of eight queries: rescaled, plus the values by their weights."""
     weights, lanes, rescales, acc, lane = of_rows
@@ -280,7 +280,7 @@ def _accumulate_values(values, offsets, num, dim, of_rows, at):
         d += 1
 
 
-@_compiled
+@callee
 def _accumulate_columns(values, offsets, num, dim, of_rows, at, d, like):
     """The same for as many columns from d on as a vector like `like` has."""
     weights, lanes, rescales, acc, lane = of_rows
@@ -307,7 +307,7 @@ def _accumulate_columns(values, offsets, num, dim, of_rows, at, d, like):
     _store_eight(acc, at, dim, m0, m1, m2, m3, m4, m5, m6, m7)
 
 
-@_compiled
+@callee
 def _accumulate_four(values, offsets, num, dim, of_rows, at, d, like):
     """The same for four queries."""
     weights, lanes, rescales, acc, lane = of_rows
@@ -326,19 +326,19 @@ def _accumulate_four(values, offsets, num, dim, of_rows, at, d, like):
     _store_four(acc, at, dim, m0, m1, m2, m3)
 
 
-@_compiled
+@callee
 def _rescale_add(acc, at, rescale, x):
     """What a block adds, plus the rescaled earlier results."""
     return fma(x, load(acc, at, x), spread(rescale, x))
 
 
-@_compiled
+@callee
 def _store_eight(array, at, step, x0, x1, x2, x3, x4, x5, x6, x7):
     _store_four(array, at, step, x0, x1, x2, x3)
     _store_four(array, at + 4 * step, step, x4, x5, x6, x7)
 
 
-@_compiled
+@callee
 def _store_four(array, at, step, x0, x1, x2, x3):
     store(array, at, x0)
     store(array, at + step, x1)

@@ -10,12 +10,13 @@ in bfloat16, one thread). Only for float32 rows on a CPU with AMX; needs numba.
 from __future__ import annotations
 
 import numpy as np
-from numba import carray, njit  # type: ignore[attr-defined]
+from numba import carray  # type: ignore[attr-defined]
 
 from ..jit.addresses import bare, floats, hold, record, records
 from ..jit.addresses import words as shorts
 from ..jit.amx import BYTES, DEPTH, ROWS, begin, end
 from ..jit.attention_lanes import few
+from ..jit.callees import callee
 from ..jit.rows import gated, scale_of
 from ..jit.vectors import load, spread, times
 from .bf16x3 import (
@@ -35,7 +36,6 @@ from .entries import MATRIX
 # entry: the function that computes them.
 FUSED_MLP = record("entry norm matrix last", "eps")
 LEAST = 65  # rows from which this is faster than one by one
-_compiled = njit(error_model="numpy", nogil=True)
 _mlp_at, _matrix_at = records(FUSED_MLP), records(MATRIX)
 
 
@@ -79,7 +79,7 @@ def feed_forward(mlp_at, x_at, rows, out_at, is_added):
     hold((words, gates, sums))
 
 
-@_compiled
+@callee
 def _pack_normed(x, used, norm_weight, eps, row_terms, words, packed):
     """Terms of rows of the flat x, normed, as `bf16x3` packs them."""
     depth = len(norm_weight)
@@ -99,7 +99,7 @@ def _pack_normed(x, used, norm_weight, eps, row_terms, words, packed):
             to += row_terms * TILE
 
 
-@_compiled
+@callee
 def _gate_all(of_rows, of_up, num_panels, sums, total, gates, to):
     """Terms of silu(gate) * up, for packed rows and weights of so many panels of gates and as many
     of ups."""
@@ -113,7 +113,7 @@ def _gate_all(of_rows, of_up, num_panels, sums, total, gates, to):
         _pack_gated(sums, total, stride, used, gates, to, (row_terms, 2 * panel, 2 * num_panels))
 
 
-@_compiled
+@callee
 def _pack_gated(sums, start, stride, used, gates, to, of_steps):
     """Terms of silu(gate) * up, from sums of a panel of gates and, `stride` behind them, of ups:
     two steps of packed rows. of_steps: terms of a number, the first of the two steps, and the
@@ -133,6 +133,6 @@ def _pack_gated(sums, start, stride, used, gates, to, of_steps):
                 source += ROWS
 
 
-@_compiled
+@callee
 def _gated_some(sums, at, stride):
     return gated(load(sums, at, few()), load(sums, at + stride, few()), few())

@@ -10,10 +10,10 @@ tokens after 4,096 others 38 % (56M parameters, one thread). Only for float32 on
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ..jit.amx import BYTES, ROWS, begin, end
 from ..jit.attention_lanes import SQUARE, few, transpose
+from ..jit.callees import callee
 from ..jit.vectors import (
     exp2,
     fetch,
@@ -70,7 +70,6 @@ SOON = 16  # how many queries ahead queries and outputs are prefetched
 _LEAST = np.float32(1e-30)  # for rows of zeros
 _MAX_SIGNED, _MAX_UNSIGNED = np.float32(MAX_SIGNED), np.float32(MAX_UNSIGNED)
 _UNIT, _UNSIGNED_UNIT = np.float32(UNIT / MAX_SIGNED), np.float32(UNIT / MAX_SIGNED / MAX_UNSIGNED)
-_compiled = njit(error_model="numpy", nogil=True)
 
 
 def fits(dim: int) -> bool:
@@ -142,7 +141,7 @@ def attend(
     end()
 
 
-@_compiled
+@callee
 def new_buffer(size):
     """A new array of so many numbers, aligned to rows of tiles."""
     numbers = np.empty(size + BYTES // 4, np.float32)
@@ -150,7 +149,7 @@ def new_buffer(size):
     return numbers[first : first + size]
 
 
-@_compiled
+@callee
 def query_offsets(offsets, numbers, tokens, of_tiles):
     """offsets: where each query of tiles begins in numbers [tokens, heads, dim]; behind the last
     one, it is repeated."""
@@ -165,7 +164,7 @@ def query_offsets(offsets, numbers, tokens, of_tiles):
         offsets[i] = at // numbers.itemsize
 
 
-@_compiled
+@callee
 def _max_magnitude(numbers, at, dim):
     """The largest magnitude of a row's numbers."""
     most = spread(_LEAST, few())
@@ -174,7 +173,7 @@ def _max_magnitude(numbers, at, dim):
     return largest_magnitude(most)
 
 
-@_compiled
+@callee
 def _store_row_limbs(numbers, at, factor, dim, limbs, to, stride):
     """A row's limbs [dim / 64, 3, 64]; `stride` numbers from one limb to the next."""
     factor = spread(factor, few())
@@ -186,7 +185,7 @@ def _store_row_limbs(numbers, at, factor, dim, limbs, to, stride):
         store_limbs(x0, x1, x2, x3, limbs, to + d // DEPTH * LIMBS * stride, stride)
 
 
-@_compiled
+@callee
 def _pack(q, tokens, offsets, limbs, transposed, units, buffer, scale, of_tiles):
     """limbs: [tiles, dim / 64, 3, 16, 16 queries, 4]; the last query is repeated to fill its tile.
     offsets: by `query_offsets`. transposed: a buffer for the limbs of SQUARE queries. buffer: for
@@ -216,7 +215,7 @@ def _pack(q, tokens, offsets, limbs, transposed, units, buffer, scale, of_tiles)
                 transpose(transposed, at, _ROW_SIZE, limbs, to + j * LANES, LANES)
 
 
-@_compiled
+@callee
 def _pack_keys(keys, values, offsets, num, dim, limbs, units):
     """limbs: [keys / 16, dim / 64, 3, 16 keys, 64]. Values are prefetched."""
     for j in range((num + ROWS - 1) // ROWS * ROWS):
@@ -228,7 +227,7 @@ def _pack_keys(keys, values, offsets, num, dim, limbs, units):
         _store_row_limbs(keys, offsets[j], _MAX_SIGNED / most, dim, limbs, to, TILE)
 
 
-@_compiled
+@callee
 def _pack_values(keys, values, offsets, num, dim, limbs, transposed, units):
     """limbs: [dim / 16, 3, 16 columns, 64 keys]. transposed: a buffer of the same size. The next
     block, at offsets[1], is prefetched."""
@@ -256,7 +255,7 @@ def _pack_values(keys, values, offsets, num, dim, limbs, transposed, units):
                 )
 
 
-@_compiled
+@callee
 def _attend_block(at_block, limbs, products, cap, of_tile, of_block, of_softmax, scores):
     """A block of keys and values, for all tiles of queries that see some of it."""
     (at, num_keys, used, dim), (units, lows, highs) = at_block, of_tile
@@ -282,7 +281,7 @@ def _attend_block(at_block, limbs, products, cap, of_tile, of_block, of_softmax,
         _accumulate_values(of_values, of_weights, before, dim, products, scores, acc)
 
 
-@_compiled
+@callee
 def _multiply_keys(of_keys, of_queries, tile, num, dim, products):
     """products: [keys / 16, 4, 16 keys, 16 queries] of a tile."""
     steps, left = dim // DEPTH, 0
@@ -297,7 +296,7 @@ def _multiply_keys(of_keys, of_queries, tile, num, dim, products):
         store_sums(products, row * _TILE_PRODUCTS)
 
 
-@_compiled
+@callee
 def _score(products, num, unit, units, scores):
     """scores: [keys, 16]; behind the last key, those of unused keys."""
     for j in range((num + ROWS - 1) // ROWS * ROWS):
@@ -305,7 +304,7 @@ def _score(products, num, unit, units, scores):
         store(scores, j * LANES, times(times(x, spread(units[j], unit)), unit))
 
 
-@_compiled
+@callee
 def _softmax_step(scores, num, row_max, row_sum, tile, units):
     """One step of online softmax: scores become weights relative to the new row maximum, times the
     units of values. Behind the scores: the rescale factor for earlier results, and the largest
@@ -336,7 +335,7 @@ def _softmax_step(scores, num, row_max, row_sum, tile, units):
     store(scores, (BLOCK + 1) * LANES, most)
 
 
-@_compiled
+@callee
 def _pack_weights(scores, num, limbs):
     """limbs: [3, 16, 16 queries, 4 keys]."""
     factor = over(spread(_MAX_UNSIGNED, few()), load(scores, (BLOCK + 1) * LANES, few()))
@@ -354,7 +353,7 @@ def _pack_weights(scores, num, limbs):
         store(limbs, at + 2 * TILE, few())
 
 
-@_compiled
+@callee
 def _accumulate_values(of_values, of_weights, tile, dim, products, scores, acc):
     """acc [tiles, dim, 16 queries]: rescaled, plus the values by their weights."""
     rescale, most = load(scores, BLOCK * LANES, few()), load(scores, (BLOCK + 1) * LANES, few())
@@ -371,7 +370,7 @@ def _accumulate_values(of_values, of_weights, tile, dim, products, scores, acc):
         store(acc, at, fma(x, load(acc, at, rescale), rescale))
 
 
-@_compiled
+@callee
 def unpack(of_softmax, out, lse, tokens, is_merged, of_tiles, offsets, buffer):
     """Write outputs and log-sum-exps. offsets: by `query_offsets`, in out. buffer: for SQUARE
     queries."""

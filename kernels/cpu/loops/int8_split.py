@@ -13,10 +13,11 @@ import functools
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
 from ..jit import amx
+from ..jit.callees import callee
 from ..jit.features import has
 from ..jit.vectors import Vector, address_in, folded
 
@@ -33,7 +34,6 @@ _FLOATS, _INTS = ir.VectorType(ir.FloatType(), LANES), ir.VectorType(_INT, LANES
 _SIZE = 0x7FFFFFFF  # the bits of a float32 number but for its sign
 _CURRENT = 4  # rounding: to the nearest integer
 _FUSED = ("contract",)
-_compiled = njit(error_model="numpy", nogil=True)
 
 
 @functools.cache
@@ -116,7 +116,7 @@ def largest_magnitude(typing, x):
 
 
 def _with(add):
-    @_compiled
+    @callee
     def multiply(limbs, left):
         """Add the products of a tile's limbs and those in registers 5 to 7 to sums."""
         amx.read(3, limbs, left, amx.BYTES)
@@ -137,7 +137,7 @@ def _with(add):
 multiply, multiply_unsigned = _with(add_product), _with(add_product_unsigned)
 
 
-@_compiled
+@callee
 def load_right(limbs, at):
     """Load a tile's limbs into registers 5 to 7."""
     amx.read(5, limbs, at, amx.BYTES)
@@ -145,7 +145,7 @@ def load_right(limbs, at):
     amx.read(7, limbs, at + 2 * TILE, amx.BYTES)
 
 
-@_compiled
+@callee
 def clear_sums():
     """Clear registers 0, 1, 2 and 4."""
     amx.clear(0)
@@ -154,7 +154,7 @@ def clear_sums():
     amx.clear(4)
 
 
-@_compiled
+@callee
 def store_sums(sums, to):
     """Write [4, 16, 16] from index `to` of a flat array on."""
     amx.write(0, sums, to, amx.BYTES)

@@ -9,8 +9,8 @@ block, however many rows there are. Only for float32 rows on a CPU; needs numba.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from ..jit.callees import callee
 from ..jit.vectors import REGISTERS, load, narrow, plus, single, store, zeros
 from .microkernels import CHUNK, Shape, microkernel
 
@@ -33,7 +33,6 @@ _PACKED = 1 << 16  # numbers of these rows, so that they stay in the second cach
 _WIDENED = 2 * _HIGHEST  # rows above which a block is made float32 once for all of them
 SIGNATURE = "void(float32[:, ::1], float32[::1], float32[:, ::1], boolean, int64, int64)"
 BF16_SIGNATURE = "void(float32[:, ::1], uint16[::1], float32[:, ::1], boolean, int64, int64)"
-_compiled = njit(error_model="numpy", nogil=True)
 _add_tile, _row = microkernel(_SHAPES, LANES, _NEAR), zeros(LANES)
 
 
@@ -55,7 +54,7 @@ def multiply(x, weights, out, is_added, first, last):
         _multiply(of_rows, depth, weights, first, last, block, sums, of_out)
 
 
-@_compiled
+@callee
 def _multiply(of_rows, depth, weights, first, last, block, sums, of_out):
     """The same for packed rows; block and sums are buffers. Panels are taken in groups; the last
     group repeats some if too few are left, or one panel several times if there are too few in all.
@@ -79,20 +78,20 @@ def _multiply(of_rows, depth, weights, first, last, block, sums, of_out):
             _unpack(sums[i * of_sums[1] :], used, of_out, (group + i) * LANES)
 
 
-@_compiled
+@callee
 def _height(left):
     """Rows of the next tile, where so many are left; the last tile is padded."""
     num = (left + _HIGHEST - 1) // _HIGHEST
     return _HEIGHTS[(left + num - 1) // num]
 
 
-@_compiled
+@callee
 def _filled(depth):
     """The numbers of a row, padded to whole chunks."""
     return (depth + CHUNK - 1) // CHUNK * CHUNK
 
 
-@_compiled
+@callee
 def _pack(x, depth, used, packed):
     """packed: [tiles, chunks, rows of a tile, CHUNK]."""
     row, whole = 0, depth // CHUNK * CHUNK
@@ -107,13 +106,13 @@ def _pack(x, depth, used, packed):
         row += height
 
 
-@_compiled
+@callee
 def _widen(weights, at, size, block):
     for d in range(0, size * LANES, LANES):
         store(block, d, load(weights, at + d, _row()))
 
 
-@_compiled
+@callee
 def _add_up(of_rows, depth, begin, size, of_weights, of_matrix, of_sums):
     """Add the products of one block, whose panels are `stride` numbers from one another; each
     tile prefetches a part of the next block."""
@@ -132,7 +131,7 @@ def _add_up(of_rows, depth, begin, size, of_weights, of_matrix, of_sums):
         row, ahead = row + height, ahead + step * size
 
 
-@_compiled
+@callee
 def _unpack(sums, used, of_out, column):
     """Sums [rows, lanes] into a flat out, as far as a panel's columns are there."""
     out, start, width, is_added = of_out

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from ..jit.callees import callee
 from ..jit.vectors import (
     NARROW,
     WIDE,
@@ -44,7 +45,6 @@ GREEDY = f"void({_ROWS}, {_INTS})"
 SAMPLE = f"void({_ROWS}, {_REALS}, {_INTS}, {_WIDES}, {_REALS}, {_WIDES}, boolean, {_INTS})"
 _HALF, _COMPRESS = 16, "llvm.x86.avx512.mask.compress.v16f32"  # lanes that are packed at a time
 _COUNT = "llvm.ctpop.i16"
-_compiled = njit(error_model="numpy", nogil=True)
 
 
 def greedy(logits, tokens):
@@ -127,7 +127,7 @@ def _where(relation):
 _from, _above = _where(">="), _where(">")  # (x, mark, y): y in lanes in which x is so, else 0
 
 
-@_compiled
+@callee
 def _argmax(x):
     """The maximum of x, the first index of WIDE numbers (or fewer, at the end) that include it, and
     whether all are finite."""
@@ -152,7 +152,7 @@ def _argmax(x):
     return ever, at, is_sound
 
 
-@_compiled
+@callee
 def _first_index(x, start, number):
     """The first index from start on of this number."""
     while x[start] != number:
@@ -160,7 +160,7 @@ def _first_index(x, start, number):
     return start
 
 
-@_compiled
+@callee
 def weigh(x, best, scale, weights):
     """weights [whole blocks and SPARE]: probabilities of a row, divided by the largest, whose logit
     is `best`; then zeros."""
@@ -175,7 +175,7 @@ def weigh(x, best, scale, weights):
     weights[size:] = 0
 
 
-@_compiled
+@callee
 def floor(weights, size, count, top_p, buffer, block_max):
     """The least weight that top-k and top-p keep. buffer, block_max: buffers for all weights, and
     for the maximum of each block, in whole vectors.
@@ -206,7 +206,7 @@ def floor(weights, size, count, top_p, buffer, block_max):
     return found
 
 
-@_compiled
+@callee
 def _find_block_max(weights, num_blocks, block_max):
     """The maximum of each block, and zeros behind them."""
     block_max[num_blocks:] = 0
@@ -217,7 +217,7 @@ def _find_block_max(weights, num_blocks, block_max):
         block_max[block] = highest(most)
 
 
-@_compiled
+@callee
 def _mass(weights, num, floor, count):
     """The sum of the first num weights; of the `count` highest of these, if not 0, the least of
     which is the floor."""
@@ -256,10 +256,10 @@ def packed_singly(source, num, buffer, low, high):
 
 
 packed = packed_lanes if WIDE > NARROW else packed_singly
-_packed = _compiled(packed)
+_packed = callee(packed)
 
 
-@_compiled
+@callee
 def _bounds(buffer, num):
     """The bits of the lowest and of the highest of the first num weights."""
     ends, whole = np.array([np.float32(2), np.float32(0)]), num // WIDE * WIDE
@@ -275,7 +275,7 @@ def _bounds(buffer, num):
     return np.int64(bits[0]), np.int64(bits[1])
 
 
-@_compiled
+@callee
 def _descend(source, num, buffer, least, wanted, mass, one):
     """The greatest weight such that those from it on are `wanted` in mass (mass: 1, one: 0) or in
     number (mass: 0, one: 1); it is not below `least`."""
@@ -317,7 +317,7 @@ def _descend(source, num, buffer, least, wanted, mass, one):
     return few[num - 1]
 
 
-@_compiled
+@callee
 def _sum_up(buffer, num, levels, masses, ones, sums):
     """What the first num weights from each of the levels on add up to."""
     l0, l1 = spread(levels[0], wide()), spread(levels[1], wide())
@@ -348,7 +348,7 @@ def _sum_up(buffer, num, levels, masses, ones, sums):
         sums[7] += summed(s7)
 
 
-@_compiled
+@callee
 def _sample_index(weights, floor, number, sums):
     """The first token at which the running sum exceeds `number` of the total, or else the last with
     a weight. sums: a buffer of one number for each block."""

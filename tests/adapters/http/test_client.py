@@ -171,7 +171,7 @@ def test_it_is_a_backend_and_reports_what_it_runs(remote, backend) -> None:
     assert isinstance(remote, Backend)
     here, from_server = backend.info(), remote.info()
     assert from_server.model == "tiny"
-    assert (here.context_len, here.vocabulary_size, here.features | {"programs"}) == (
+    assert (here.context_len, here.vocabulary_size, here.features | {"programs", "relay"}) == (
         from_server.context_len,
         from_server.vocabulary_size,
         from_server.features,
@@ -206,7 +206,7 @@ def test_images_and_videos_come_through_with_the_features_that_say_so(serve) -> 
     seen = frozenset({"tokens", "options", "images", "videos"})
     scripted = ScriptedBackend("A cat.", features=seen)
     remote = serve(scripted)
-    assert remote.info().features == seen | {"programs"}
+    assert remote.info().features == seen | {"programs", "relay"}
     data = bytes(range(256)) * 4000  # a megabyte, of every byte
     content = (Text("In "), Image(data), Text(" and "), Video(data[::-1], 16), Text("?"))
     call = Call(Chat((Message("user", content),)), hint=ForkHint("r", 2, 1))

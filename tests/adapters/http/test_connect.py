@@ -175,10 +175,9 @@ def test_ignored_keywords_of_a_schema_are_logged_once_by_the_client_of_a_server(
 
 
 def test_a_text_is_not_a_call(server: str) -> None:
-    with forkroot.connect(server) as backend:
-        error = backend.submit("Once upon a time").error()  # type: ignore[arg-type]
-    assert type(error) is forkroot.InvalidCall
-    assert str(error).startswith("invalid call='Once upon a time': expected a Call, as Call(")
+    refusal = "^invalid call='Once upon a time': expected a Call, as Call"
+    with forkroot.connect(server) as backend, pytest.raises(forkroot.InvalidCall, match=refusal):
+        backend.submit("Once upon a time")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("command", ["check", "chat"])

@@ -21,7 +21,7 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda, RunnableParallel
 
 from forkroot.adapters.langchain import ChatForkroot, Forkroot
-from forkroot.adapters.testing import ScriptedBackend, prompt_text
+from forkroot.adapters.testing import ScriptedBackend, prompt_text, root_of
 from forkroot.core.api.protocol import BackendClosed, Call, CallFailed, EngineDied, Overloaded
 from forkroot.core.local import LocalBackend
 
@@ -82,7 +82,7 @@ def test_a_batch_of_64_is_one_submission_under_one_planted_root() -> None:
         prompt_text(call.prompt)[-20:] for call in sorted(questions(backend), key=number_of)
     ]
     assert backend.calls[0].sampling.max_tokens == 0
-    assert {call.hint for call in questions(backend)} == {backend.calls[0].hint}
+    assert {root_of(call) for call in questions(backend)} == {root_of(backend.calls[0])}
     assert backend.calls[0].hint.branches == 64
 
 
@@ -126,7 +126,7 @@ def test_a_batch_of_structured_answers_is_one_submission(include_raw: bool, is_a
     found = run_held(backend, run, 13)
     assert [it["parsed"] if include_raw else it for it in found] == [{"said": "yes"}] * 12
     assert backend.calls[0].sampling.max_tokens == 0
-    assert {call.hint for call in backend.calls} == {backend.calls[0].hint}
+    assert {root_of(call) for call in backend.calls} == {root_of(backend.calls[0])}
 
 
 @pytest.mark.parametrize("is_async", [False, True])

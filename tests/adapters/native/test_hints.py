@@ -3,7 +3,7 @@
 import pytest
 
 from forkroot.adapters.native import function, gen, image, select
-from forkroot.adapters.testing import ALL_FEATURES, ScriptedBackend, prompt_text
+from forkroot.adapters.testing import ALL_FEATURES, ScriptedBackend, prompt_text, root_of
 from forkroot.core.api.protocol import CallFailed
 from forkroot.core.common.harmless import hint_errors
 
@@ -33,10 +33,10 @@ def test_the_prefix_is_sent_before_any_branch() -> None:
 
 def test_only_the_first_call_of_a_branch_names_the_root() -> None:
     _, backend = run(forking)
-    hints = {prompt_text(call.prompt): call.hint for call in backend.calls}
-    root = backend.calls[0].hint.root
-    assert [hints[f"root{index}"].root for index in range(3)] == [root] * 3
-    assert hints["root0okmore"].root == ""
+    hints = {prompt_text(call.prompt): root_of(call) for call in backend.calls}
+    root = root_of(backend.calls[0])
+    assert hints["root0"] == hints["root1"] == hints["root2"] == root
+    assert hints["root0okmore"] is None
 
 
 def test_a_select_can_be_the_first_call_of_a_branch() -> None:
@@ -46,7 +46,7 @@ def test_a_select_can_be_the_first_call_of_a_branch() -> None:
         group += select("x", ["a", "b"])
 
     _, backend = run(body, "a")
-    assert len({call.hint.root for call in backend.calls}) == 1
+    assert root_of(backend.calls[1]) == root_of(backend.calls[2]) == root_of(backend.calls[0])
 
 
 def test_the_prefix_is_sent_after_what_the_parent_still_writes() -> None:
@@ -98,7 +98,7 @@ def test_nothing_is_planted_for_a_single_branch_or_a_copy() -> None:
             other += gen("y")
 
     _, backend = run(body)
-    assert {call.hint.root for call in backend.calls} == {""}
+    assert {root_of(call) for call in backend.calls} == {None}
     assert len(backend.calls) == 2
 
 
@@ -109,7 +109,7 @@ def test_an_empty_prefix_is_not_planted_but_its_branches_still_belong_together()
 
     _, backend = run(body)
     one, two = backend.calls
-    assert one.hint.root == two.hint.root != ""
+    assert root_of(one) == root_of(two)
     assert one.hint.branches == 2
 
 
@@ -148,64 +148,17 @@ def test_the_first_calls_of_a_batch_belong_together() -> None:
     items = [{"question": str(index)} for index in range(3)]
     function(body).run_batch(items, backend=backend, num_threads=1)
     firsts, seconds = backend.calls[0::2], backend.calls[1::2]
-    assert len({call.hint.root for call in firsts}) == 1
+    assert len({root_of(call) for call in firsts}) == 1
     assert firsts[0].hint.branches == 3
     assert firsts[0].hint.prefix_end is None
-    assert {call.hint.root for call in seconds} == {""}
+    assert {root_of(call) for call in seconds} == {None}
 
 
-def test_a_batch_of_one_names_no_root_and_a_batch_without_hints_says_nothing() -> None:
+def test_a_batch_of_one_and_a_batch_without_hints_say_nothing() -> None:
     def body(s):
         s += gen("x")
 
     backend = ScriptedBackend("ok")
     function(body).run_batch([{}], backend=backend)
     function(body).run_batch([{}, {}], backend=backend, hints=False)
-    first, *others = [call.hint for call in backend.calls]
-    assert first.root == ""
-    assert others == [None, None]
-
-
-def test_the_calls_of_a_run_say_which_run_they_are_of() -> None:
-    _, backend = run(forking)
-    _, other = run(forking)
-    programs = {call.hint.program for call in backend.calls}
-    assert len(programs) == 1
-    assert programs != {call.hint.program for call in other.calls}
-
-
-def test_a_call_knows_what_waits_behind_it_in_its_state() -> None:
-    backend = ScriptedBackend("ok", is_held=True)
-
-    def body(s):
-        s += "a" + gen("x") + "b" + gen("y") + "c" + gen("z")
-        for num in range(1, 4):
-            backend.wait_for(num)
-            backend.release(num - 1)
-
-    function(body).run(backend=backend)
-    told = {prompt_text(call.prompt): call.hint.next_use for call in backend.calls}
-    assert told["aokb"] == 1
-    assert told["aokbokc"] is None
-    assert {call.hint.calls_left for call in backend.calls} == {None}
-
-
-@pytest.mark.parametrize(
-    ("mode", "next_use"), [("gather_variable", 0), ("concate_and_append", None)]
-)
-def test_the_last_call_of_a_joined_branch_is_known_unless_its_state_goes_on_with_its_text(
-    mode, next_use
-) -> None:
-    backend = ScriptedBackend("ok", is_held=True)
-
-    def body(s):
-        s += "a"
-        branches = s.fork(1)
-        branches += gen("x") + "b" + gen("y")
-        branches.join(mode)
-        for num in range(1, 3):
-            backend.wait_for(num)
-            backend.release(num - 1)
-
-    function(body).run(backend=backend)
-    assert backend.calls[1].hint.next_use == next_use
+    assert {root_of(call) for call in backend.calls} == {None}

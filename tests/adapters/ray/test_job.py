@@ -65,6 +65,16 @@ def test_a_shard_is_run_and_its_rows_are_kept_in_order(tmp_path: Path) -> None:
     assert rows[3]["usage"]["calls"] == 1
 
 
+def test_a_shard_that_is_done_is_not_asked_again_where_its_worker_died_before_it_said_so(
+    tmp_path: Path,
+) -> None:
+    backend = ScriptedBackend("so")
+    Worker(plan(tmp_path, backend)).run(1)
+    assert not Spool(tmp_path).running_path(1).exists()
+    assert Worker(plan(tmp_path, backend)).run(1) == 0
+    assert len(backend.calls) == 3
+
+
 def test_items_that_had_ended_are_not_asked_again_by_another_worker(tmp_path: Path) -> None:
     def broken(call: Call) -> Any:
         return CallFailed("broken") if "<1>" in prompt_text(call.prompt) else "so"

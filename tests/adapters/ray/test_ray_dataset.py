@@ -42,7 +42,8 @@ def ask(s, number):
     return len(s["answer"])
 
 def make():
-    Path(f"{out}.pid").write_text(str(os.getpid()))
+    Path(f"{out}.{os.getpid()}").write_text(str(os.getpid()))
+    os.replace(f"{out}.{os.getpid()}", f"{out}.pid")
     file = os.open(out + ".asked", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     def answer(call):
         text = prompt_text(call.prompt)

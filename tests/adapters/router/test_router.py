@@ -446,3 +446,10 @@ def test_bits_of_replicas_that_died_are_used_again() -> None:
             both.watch.sweep()
             both.add(one, "0")
         assert both.fleet.num_indices <= 4
+
+
+def test_what_is_no_call_is_refused_at_once_and_not_sent() -> None:
+    replica = ScriptedBackend("a")
+    with router(replica) as one, pytest.raises(InvalidCall, match=r"^invalid call='hello': "):
+        one.submit("hello")  # type: ignore[arg-type]
+    assert replica.calls == []

@@ -134,3 +134,14 @@ def test_a_sweep_goes_on_where_it_stopped_while_the_tree_changes() -> None:
         tree.check()
     assert {key for _, key, _ in tree.entries()} == {b"a" * 16, b"d" * 16, b"d" * 24}
     assert all(holders == 2 for _, _, holders in tree.entries())
+
+
+def test_a_prefix_may_be_dropped_before_what_goes_on_from_it() -> None:
+    tree = MetaTree(1 << 20)
+    one, two = b"a" * DIGEST + b"b" * DIGEST, b"a" * DIGEST + b"c" * DIGEST
+    tree.add("", one, 1)
+    tree.add("", two, 1)
+    for key in (one[:DIGEST], one, two):
+        tree.drop("", key, 0, 1)
+        tree.check()
+    assert tree.num_nodes == 0

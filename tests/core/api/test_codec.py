@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgpack
 import pytest
 from hypothesis import given
 
 from forkroot.core.api.codec import pack, unpack
-from forkroot.core.api.protocol import Call, InvalidCall, Text, UnsupportedCall
+from forkroot.core.api.protocol import Call, InvalidCall, Text, TokenLogprob, UnsupportedCall
 from forkroot.core.fsm.regex.errors import NotRegular
 
 from ...carried import ANSWERS, CALLS, ERRORS, INFO
@@ -28,8 +29,6 @@ def test_what_a_backend_runs_comes_through() -> None:
 
 
 def test_defaults_are_left_out_and_unknown_fields_ignored() -> None:
-    import msgpack
-
     plain = msgpack.unpackb(pack(Call((Text("a"),))))
     assert set(plain) == {"@", "prompt"}
     plain["speed"] = 3
@@ -59,3 +58,12 @@ def test_what_cannot_cross_is_refused(value: object) -> None:
 def test_bytes_that_are_not_a_message_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError):
         unpack(data)
+
+
+def test_many_log_probabilities_take_one_row_a_field() -> None:
+    scored = tuple(TokenLogprob(i, -0.5, ((i, -0.5), (1, -2.0))[: i % 3]) for i in range(500))
+    data = pack(scored)
+    assert unpack(data) == scored
+    assert data.count(b"logprob") == 1
+    with pytest.raises(ValueError, match="zip"):
+        unpack(msgpack.packb({"@logprobs": [[1, 2], [0.5], [[], []]]}))

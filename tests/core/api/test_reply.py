@@ -7,10 +7,20 @@ import gc
 import threading
 import traceback
 import weakref
+from typing import Any
 
 import pytest
 
-from forkroot.core.api.protocol import Call, CallFailed, Chunk, Completion, Output, Reply, Text
+from forkroot.core.api.protocol import (
+    Call,
+    CallFailed,
+    Chunk,
+    Completion,
+    InvalidCall,
+    Output,
+    Reply,
+    Text,
+)
 from forkroot.core.api.reply import LoopNotifier, Mailbox, batches
 
 CALL = Call((Text("?"),))
@@ -362,3 +372,9 @@ def test_a_bell_may_be_rung_by_many_threads_at_once():
         join(threads)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("value", ["Once upon a time", None])
+def test_what_is_no_call_is_refused_at_once(value: Any) -> None:
+    with pytest.raises(InvalidCall, match=r"^invalid call=.*: expected a Call, as Call"):
+        Mailbox(value)

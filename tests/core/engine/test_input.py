@@ -96,13 +96,6 @@ def prompts(job) -> list[bytes]:
             "token ids 0 to 256",
         ),
         (Call("hello"), InvalidCall, "prompt", "hello", None),
-        (
-            "hello",
-            InvalidCall,
-            "call",
-            "hello",
-            "a Call, as Call((Text('Once upon a time'),), Sampling(max_tokens=16))",
-        ),
         (Call(HELLO, options="ab"), InvalidCall, "options", "ab", "a tuple of non-empty texts"),
         (
             Call((Text("x" * 100),)),

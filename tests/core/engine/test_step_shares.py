@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from forkroot.benchmarks.common.fake_runner import FakeRunner, LateRunner
 from forkroot.core.api.batch import Batch, Outcome
 from forkroot.core.api.protocol import Call, Sampling, Text
-from forkroot.core.engine.step_costs import StepCosts, Work
+from forkroot.core.engine.accounting.step_costs import StepCosts, Work
 
 LARGE = {"num_slots": 140_000, "context_len": 2048, "max_running": 64, "chunk_tokens": 1024}
 MS = 1e-3

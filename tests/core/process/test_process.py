@@ -309,7 +309,7 @@ def num_restarts(backend: Backend) -> float:
         return 0
 
 
-def test_a_child_that_is_slow_or_prepares_a_call_does_not_hang() -> None:
+def test_a_child_that_is_slow_does_not_hang_and_closing_ends_it_and_its_calls() -> None:
     with ProcessBackend(**SIZES, hang_timeout=2.0) as backend:
         patterns = [f"(x|y)*{letter}(x|y){{9}}" for letter in "xy"]
         replies = [
@@ -322,6 +322,7 @@ def test_a_child_that_is_slow_or_prepares_a_call_does_not_hang() -> None:
         ]
         for reply in replies:
             assert reply.result(60).outputs
+        check_closing(backend)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -334,8 +335,8 @@ def test_a_fork_of_the_parent_does_not_end_the_child(backend: ProcessBackend) ->
     assert backend.submit(CALLS[0]).result(30).text
 
 
-def test_closing_ends_open_calls_and_the_child() -> None:
-    backend = ProcessBackend(**SIZES)
+def check_closing(backend: ProcessBackend) -> None:
+    """Closing ends open calls and the child."""
     reply = backend.submit(Call((Text("a"),), Sampling(max_tokens=200, ignore_eos=True, n=64)))
     backend.close()
     backend.close()

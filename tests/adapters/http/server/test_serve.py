@@ -318,6 +318,9 @@ def test_a_port_that_is_taken_is_reported_before_a_model_is_loaded(
         (["tiny", "--api-key", " "], "invalid api_key="),
         (["tinny"], "model='tinny' is not a folder here"),
         (["EMPTY"], "config.json is missing; a checkpoint folder holds it"),
+        (["no-such/model"], "model='no-such/model' is not a folder here, and "),
+        (["tiny", "--in-process", "--replicas", "2"], "invalid replicas=2: "),
+        (["tiny", "--audit-log", "EMPTY"], "EMPTY"),
     ],
 )
 def test_settings_keys_and_the_models_folder_are_checked_before_the_port(
@@ -331,6 +334,22 @@ def test_settings_keys_and_the_models_folder_are_checked_before_the_port(
     monkeypatch.setattr("forkroot.__main__.connect", None)
     given = [str(tmp_path) if it == "EMPTY" else it for it in given]
     assert main(["serve", "--port", server.rpartition(":")[2], *given]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert refused.replace("EMPTY", str(tmp_path)) in line
+
+
+@pytest.mark.parametrize(
+    ("given", "refused"),
+    [
+        (["--replica", "nowhere"], "invalid replica='nowhere': "),
+        (["--replica", "http://127.0.0.1:9", "--tokenizer", "tinny"], "model='tinny' is not "),
+        (["--replica", "http://127.0.0.1:9"], "Address already in use; expected a free port"),
+    ],
+)
+def test_arguments_of_a_router_are_checked_before_its_port(
+    given: list[str], refused: str, server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["route", "--port", server.rpartition(":")[2], *given]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert refused in line
 

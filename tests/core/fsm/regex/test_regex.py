@@ -69,6 +69,14 @@ def test_random_patterns_agree_with_re() -> None:
     assert disagreements(300, 8, seed=1) == []
 
 
+def test_characters_are_known_by_their_names_as_in_re() -> None:
+    dfa = compile_regex(r"[\N{GREEK SMALL LETTER ALPHA}-\N{GREEK SMALL LETTER GAMMA}]+\N{EM DASH}")
+    assert dfa.matches("αβγ—") and not dfa.matches("δ—")
+    for pattern in (r"\N", r"\N{}", r"\N{NO SUCH LETTER}", r"\N{KEYCAP DIGIT ONE}"):
+        with pytest.raises(InvalidCall, match="the name of one character of Unicode"):
+            compile_regex(pattern)
+
+
 @pytest.mark.slow
 def test_twenty_thousand_random_pairs_agree_with_re() -> None:
     assert disagreements(2500, 10, seed=2) == []
@@ -150,7 +158,6 @@ def test_classes_are_of_ascii_unless_unicode_is_requested(pattern: str) -> None:
             r"\p{Greek}",
             "Unicode properties that are no general category: not supported, at position 0",
         ),
-        (r"\N{DIGIT ONE}", "characters by name: not supported, at position 0"),
         ("(?L)a", "the flag L: not supported, at position 0"),
     ],
 )

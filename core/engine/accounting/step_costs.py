@@ -7,13 +7,10 @@ of tenants or memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-
-from .batch import Part
 
 _KEPT = 0.98  # of the weight of earlier steps, after each
 _LARGE = 1e100
@@ -38,20 +35,6 @@ class Work(NamedTuple):
     scored: int = 0
     context: int = 0
     pairs: int = 0
-
-    @classmethod
-    def of(cls, parts: Iterable[Part]) -> Work:
-        """That of these parts."""
-        rows = tokens = scored = context = pairs = 0
-        for part in parts:
-            if part.count == 1 and not part.scored:
-                rows += 1
-                context += part.start
-            else:
-                tokens += part.count
-                scored += len(part.scored)
-                pairs += part.count * (part.start + part.count // 2)
-        return cls(rows, tokens, scored, context, pairs)
 
 
 class StepCosts:

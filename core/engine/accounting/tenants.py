@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Set
 from dataclasses import dataclass
 
-from ..common.fair_share import FairShare
+from ...common.fair_share import FairShare
 
 
 @dataclass(slots=True)
@@ -59,6 +59,11 @@ class Tenants:
     def weight(self, name: str) -> float:
         """The weight of one; 1 where it is not here."""
         return self._known[name].weight if name in self._known else 1.0
+
+    def share(self, name: str) -> float:
+        """What one may have of a thing that it shares with all that are here."""
+        others = sum(it.weight for other, it in self._known.items() if other != name)
+        return self.weight(name) / (self.weight(name) + others)
 
     def enter(self, name: str, weight: float) -> None:
         """A sequence waits."""

@@ -1,0 +1,184 @@
+"""A whole request on its way to a server as it came, and its answer on its way back."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from ...core.api.protocol import BackendClosed, Call, Completion, UnsupportedCall
+from ..relays import RelayReceiver, RelayRequest, RelayTarget
+from .fleet import Fleet
+from .flight import Dispatcher, Flight
+from .policies import Request
+from .replica import Replica, State
+
+
+class Relays:
+    """Whether the replicas of a fleet take whole requests, under the router's lock."""
+
+    def __init__(self, fleet: Fleet, lock: threading.RLock) -> None:
+        self._fleet, self._lock = fleet, lock
+        self._known: tuple[str, bool] | None = None
+
+    def are_taken(self, model: str) -> bool:
+        """Whether all replicas that take calls answer requests for this model; looked up once until
+        `forget`."""
+        known = self._known
+        if known is None or known[0] != model:
+            with self._lock:
+                ready = [it for it in self._fleet.replicas.values() if it.state is State.READY]
+                takes = bool(ready) and all(_takes(it, model) for it in ready)
+                known = self._known = model, takes
+        return known[1]
+
+    def forget(self) -> None:
+        """Replicas may have changed."""
+        self._known = None
+
+    def end(self) -> None:
+        """The running event loop ends."""
+        for one in list(self._fleet.replicas.values()):
+            if isinstance(one.backend, RelayTarget):
+                one.backend.end_relays()
+
+
+def _takes(replica: Replica, model: str) -> bool:
+    return isinstance(replica.backend, RelayTarget) and replica.backend.takes_relays(model)
+
+
+class RelayFlight(Flight):
+    """A request, and who takes its answer, in the event loop in which it was made. It goes to
+    another replica only where nothing has been delivered yet: a stream's first piece, or the whole
+    of any other answer."""
+
+    def __init__(
+        self, router: Dispatcher, relayed: RelayRequest, receiver: RelayReceiver, request: Request
+    ) -> None:
+        super().__init__(router, request, relayed.call.deadline)
+        self._relayed, self._receiver = relayed, receiver
+        self._loop = asyncio.get_running_loop()
+        self._is_done = False
+        self._cancel_there: Callable[[], object] = lambda: None
+
+    @property
+    def call(self) -> Call:
+        """What it is placed by."""
+        return self._relayed.call
+
+    @property
+    def is_done(self) -> bool:
+        """As `Flight.is_done`."""
+        return self._is_done
+
+    def _send_to(self, replica: Replica) -> None:
+        self._in_loop(lambda: self._send_now(replica))
+
+    def _send_now(self, replica: Replica) -> None:
+        leg, host = _Leg(self, replica, self._relayed.is_stream), replica.backend
+        if not isinstance(host, RelayTarget):
+            kind = type(host).__name__
+            leg.fail(UnsupportedCall("relay", kind, "replicas that take whole requests"))
+            return
+        relayed, left = self._relayed, self._seconds_left()
+        if left is not None:
+            relayed = replace(relayed, client={**relayed.client, "deadline": left})
+        self._cancel_there = host.relay(relayed, leg)
+        if self._is_cancelled:  # before the replica had it
+            self._cancel_there()
+
+    def _stop(self) -> None:
+        self._in_loop(lambda: self._cancel_there())
+
+    def _end_early(self) -> None:
+        self.fail(BackendClosed("the request was ended"))
+
+    def _deliver(self, error: BaseException) -> None:
+        if self._ends():
+            self._in_loop(lambda: self._receiver.fail(error))
+
+    def _ends(self) -> bool:
+        """Whether this is its end; it has only one."""
+        with self._lock:
+            is_first, self._is_done = not self._is_done, True
+        return is_first
+
+    def _in_loop(self, action: Callable[[], object]) -> None:
+        try:
+            is_here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            is_here = False
+        if is_here:
+            action()
+            return
+        with suppress(RuntimeError):  # the loop has ended: nobody waits there
+            self._loop.call_soon_threadsafe(action)
+
+    # --- what a replica answers ------------------------------------------------------------------
+
+    def begin(self, status: int, headers: Mapping[str, str]) -> None:
+        """Its answer begins."""
+        if not self._is_done:
+            self._receiver.begin(status, headers)
+
+    def take(self, piece: bytes) -> None:
+        """A piece of its answer."""
+        self.has_streamed = True
+        if not self._is_done:
+            self._receiver.take(piece)
+
+    def end(self, replica: Replica, completion: Completion | None) -> None:
+        """It has ended well there."""
+        self._router.land(self, replica, completion)
+        if self._ends():
+            self._receiver.end(completion)
+        self._router.end(self)
+
+    def failed(self, replica: Replica, error: BaseException) -> None:
+        """It has ended there in an error."""
+        if self._is_cancelled:  # which says nothing of the replica
+            self._router.land(self, replica, None)
+            self._end_early()
+            return
+        self._failed(replica, error)
+
+
+class _Leg:
+    """A `RelayReceiver` for one replica that was sent the request. What does not stream is handed
+    on when it has come as a whole."""
+
+    def __init__(self, flight: RelayFlight, replica: Replica, is_stream: bool) -> None:
+        self._flight, self._replica, self._is_stream = flight, replica, is_stream
+        self._begun: tuple[int, Mapping[str, str]] | None = None
+        self._pieces: list[bytes] = []
+
+    def begin(self, status: int, headers: Mapping[str, str]) -> None:
+        """As `RelayReceiver.begin`."""
+        self._begun = status, headers
+
+    def take(self, piece: bytes) -> None:
+        """As `RelayReceiver.take`."""
+        if not self._is_stream:
+            self._pieces.append(piece)
+            return
+        self._hand_on()
+        self._flight.take(piece)
+
+    def end(self, completion: Completion | None) -> None:
+        """As `RelayReceiver.end`."""
+        self._hand_on()
+        if self._pieces:
+            self._flight.take(b"".join(self._pieces))
+        self._flight.end(self._replica, completion)
+
+    def fail(self, error: BaseException) -> None:
+        """As `RelayReceiver.fail`."""
+        self._flight.failed(self._replica, error)
+
+    def _hand_on(self) -> None:
+        """What has begun, once."""
+        if self._begun is not None:
+            self._flight.begin(*self._begun)
+            self._begun = None

@@ -1,0 +1,103 @@
+"""Programs between two of their calls: what they come back to stays, or comes back before them.
+
+A hint says that a program goes on with a call's text, and how long it pauses. For a short pause the
+text is pinned, as far as its tenant's share of pins goes (`forks`). Where there is a host tier, the
+text of a long pause leaves the pool first, and all that is not pinned is loaded again shortly
+before the program is due. It knows nothing of what runs meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from ..api.batch import Ints
+from ..api.protocol import ForkHint
+from ..radix.cache import RadixCache
+from .forks import GRACE, Roots, space_of
+from .sequence import Job, Sequence
+
+LONG = 0.5  # seconds of a pause in which others may use the memory
+LEAD = 0.1  # seconds before a program is due in which its text is loaded
+MOST_PAUSED = 1024  # programs whose text is to be loaded
+
+
+@dataclass(frozen=True, slots=True)
+class _Paused:
+    """Text that is not pinned, and when it is used again."""
+
+    namespace: str
+    tokens: Ints
+    due: float
+
+
+class Pauses:
+    """The programs that pause. hints: whether hints are followed."""
+
+    def __init__(self, cache: RadixCache, roots: Roots, hints: bool) -> None:
+        self._cache = cache
+        self._roots = roots
+        self._hints = hints
+        self._paused: OrderedDict[tuple[str, str], _Paused] = OrderedDict()
+
+    def begin(self, sequence: Sequence, now: float) -> None:
+        """A sequence has ended: keep what it leaves in the cache if its program goes on with it."""
+        job, hint = sequence.job, sequence.job.call.hint
+        if hint is None or not self._is_of_program(job) or sequence.index:
+            return
+        self.end(job)
+        if sequence.is_aborted or not goes_on(hint):
+            return
+        pause = min(max(0.0, hint.pause or 0.0), self._roots.timeout)
+        self._keep(job, sequence.tokens.copy(), now + pause, has_host=self._cache.host is not None)
+
+    def end(self, job: Job) -> None:
+        """A call has started: what its program comes back to, the call has itself now."""
+        hint = job.call.hint
+        if hint is not None and hint.program is not None and self._is_of_program(job):
+            self._paused.pop((space_of(job), hint.program), None)
+            self._roots.resume(space_of(job), hint.program)
+
+    def fetch(self, now: float) -> None:
+        """Load the text of programs that are due soon, as far as their tenants' shares go."""
+        for key in [key for key, it in self._paused.items() if it.due - LEAD <= now]:
+            paused = self._paused.pop(key)
+            if paused.due + GRACE > now:
+                self._pin(*key, paused)
+
+    def next_event(self) -> float | None:
+        """When `fetch` has something to do next."""
+        return min((it.due - LEAD for it in self._paused.values()), default=None)
+
+    def clear(self) -> None:
+        """Forget all, because the cache is emptied."""
+        self._paused.clear()
+
+    def _keep(self, job: Job, tokens: Ints, due: float, has_host: bool) -> None:
+        hint = job.call.hint
+        assert hint is not None and hint.program is not None
+        key, paused = (space_of(job), hint.program), _Paused(job.call.namespace, tokens, due)
+        is_long = has_host and (hint.pause or 0.0) >= LONG
+        if is_long:
+            lease = self._cache.acquire(paused.namespace, tokens, len(tokens))
+            self._cache.release_first(lease)
+        elif self._pin(*key, paused):
+            return
+        if has_host:
+            self._paused[key] = paused
+            if len(self._paused) > MOST_PAUSED:
+                self._paused.popitem(last=False)
+
+    def _pin(self, space: str, program: str, paused: _Paused) -> bool:
+        lease = self._cache.acquire(paused.namespace, paused.tokens, len(paused.tokens))
+        return self._roots.hold(space, program, lease, paused.due)
+
+    def _is_of_program(self, job: Job) -> bool:
+        hint = job.call.hint
+        has_program = hint is not None and hint.program is not None
+        return self._hints and has_program and not job.is_prefill_only
+
+
+def goes_on(hint: ForkHint) -> bool:
+    """Whether a program calls again, with the text of the call that bears this hint."""
+    return hint.next_use != 0 and (hint.next_use or hint.calls_left or 0) > 0
