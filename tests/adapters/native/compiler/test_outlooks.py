@@ -199,22 +199,22 @@ class Watched:
         return int(self._backend.submit(asked).result().usage.cached_tokens)
 
 
-def words(seed: int) -> str:
+def words(seed: int, num: int) -> str:
     known = ["sea", "sun", "hill", "bird", "stone", "lamp", "river", "cloud", "salt", "wind"]
-    return " ".join(random.Random(seed).choices(known, k=120))
+    return " ".join(random.Random(seed).choices(known, k=num))
 
 
 @function
 def crowded(s: Any) -> None:
     """The root of `late` is older than that of `early`, and used again at the end."""
     early, late = s.fork(1)[0], s.fork(1)[0]
-    late += "Late: " + words(0)
+    late += "Late: " + words(0, 60)
     notes = late.fork(2)
     notes += lambda index: f"\nNote {index}:" + gen("note", 4, ignore_eos=True)
-    early += "Early: " + notes[0]["note"] + notes[1]["note"] + words(1)
+    early += "Early: " + notes[0]["note"] + notes[1]["note"] + words(1, 60)
     others = early.fork(2)
     others += lambda index: f"\nNote {index}:" + gen("note", 4, ignore_eos=True)
-    s += "Between: " + others[0]["note"] + others[1]["note"] + words(2) + "\nNote:"
+    s += "Between: " + others[0]["note"] + others[1]["note"] + words(2, 210) + "\nNote:"
     s += gen("between", 4, ignore_eos=True)
     late += s["between"] + "\nEnd:" + gen("end", 4, ignore_eos=True)
     s += late["end"]
@@ -235,7 +235,6 @@ def test_in_a_small_pool_a_root_that_is_used_again_stays_and_one_that_is_not_goe
                 num_early, num_late = backend.cached(early), backend.cached(late)
             engine.clear_cache()
     assert len(texts) == 1
-    assert found[True] == 264  # of 271: its root, which was not computed again
-    assert found[False] < 100
-    assert num_late > 250
-    assert num_early < 100
+    assert found[True] > 120 > 60 > found[False]  # of its root, which was not computed again
+    assert num_late > 120
+    assert num_early < 60
