@@ -327,3 +327,27 @@ def test_what_a_backend_object_has_seen_is_kept() -> None:
     assert [call.hint is None for call in backend.calls if call.sampling.max_tokens != 0] == [
         *(True, False),
     ]
+
+
+def test_a_module_says_in_its_second_run_what_follows_its_first_predictor() -> None:
+    class Chain(dspy.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = dspy.Predict("question -> thought: int")
+            self.last = dspy.Predict("thought -> answer: int")
+
+        def forward(self, question: str) -> Any:
+            return self.last(thought=str(self.first(question=question).thought))
+
+    backend = ScriptedBackend(
+        "[[ ## thought ## ]]\n1\n\n[[ ## answer ## ]]\n2\n\n[[ ## completed ## ]]"
+    )
+    chain = Chain()
+    with dspy.context(lm=lm_of(backend)):
+        for _ in range(2):
+            chain(question="Why?")
+        chain.first(question="Alone?")
+    hints = [call.hint for call in backend.calls if call.sampling.max_tokens != 0]
+    assert [it.calls_left for it in hints if it is not None] == [None, None, 1, 0, 0]
+    assert [it.next_use for it in hints if it is not None][2:] == [0, 0, 0]
+    assert len({it.program for it in hints if it is not None}) == 3
