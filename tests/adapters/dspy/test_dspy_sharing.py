@@ -16,7 +16,7 @@ from dspy import lm15
 
 from forkroot.adapters.dspy import Engine, watcher
 from forkroot.adapters.dspy.hints import returning
-from forkroot.adapters.testing import ScriptedBackend, written
+from forkroot.adapters.testing import ScriptedBackend, root_of, written
 from forkroot.core.api.protocol import Call, Completion, InvalidCall, Overloaded, Regex, Usage
 from forkroot.core.common.harmless import hint_errors
 
@@ -69,9 +69,9 @@ def test_all_but_the_last_message_is_hinted() -> None:
     with dspy.context(lm=lm):
         predict(question="2 + 2?")
         predict(question="3 + 3?")
-    first, second = (call.hint for call in backend.calls)
+    first, second = map(root_of, backend.calls)
     assert first is not None
-    assert first.prefix_end == 3
+    assert first[-1] == 3
     assert first == second
 
 
