@@ -371,6 +371,7 @@ def test_a_chain_says_in_its_second_run_what_follows_its_first_call() -> None:
     backend = ScriptedBackend("a word")
     model = ChatForkroot(backend=backend)
     chain = model | (lambda answer: f"Go on: {answer.content}") | model
+    chain = chain.with_config(run_name="a chain that is followed")
     for _ in range(2):
         chain.invoke("Begin.")
     hints = [call.hint for call in backend.calls if call.sampling.max_tokens != 0]
