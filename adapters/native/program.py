@@ -69,7 +69,8 @@ class Program(Runnable):
         return type(self)(self.body, self.name, bound, self.speculate, self.courses)
 
     def _followed(self, *args: Any) -> Run:
-        return Run(*args, course=self.courses.begin())
+        new_run: Callable[..., Run] = Run
+        return new_run(*args, course=self.courses.begin())
 
     def compile(
         self,
