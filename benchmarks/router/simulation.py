@@ -11,6 +11,8 @@ at a time for each replica. Reported for each number of replicas and each policy
 - microseconds of processor time of a decision, median and 99th percentile, and nodes and
   estimated size of the tree.
 
+"planned" is a policy that knows all calls before: no router is one.
+
 With faults, replicas are killed and replaced while programs run, and each call must end once.
 """
 
@@ -29,6 +31,7 @@ from forkroot.adapters.router.policies import Placement, Replicas, Request, poli
 from forkroot.adapters.router.router import Router
 from forkroot.benchmarks.common.programs import Body, Driver, ProgramContext
 from forkroot.benchmarks.common.report import parser, report
+from forkroot.benchmarks.router.planned_policy import PlannedPolicy, Recorder
 from forkroot.benchmarks.router.sglang_policy import SglangPolicy
 from forkroot.benchmarks.router.tenants import SHAPES, Tenancy, programs_of
 from forkroot.benchmarks.router.virtual_replica import (
@@ -120,11 +123,18 @@ class Optimum:
 class VirtualFleet:
     """A router over virtual replicas."""
 
-    def __init__(self, num: int, policy: str, num_slots: int, faults: bool = False) -> None:
+    def __init__(
+        self,
+        num: int,
+        policy: str,
+        num_slots: int,
+        faults: bool = False,
+        work: dict[bytes, float] | None = None,
+    ) -> None:
         self.clock, self.totals, self.arrays = Clock(), Totals(), Arrays()
         self._num_slots = num_slots
         self.replicas = {str(i): self._replica() for i in range(num)}
-        own = "affinity" if policy == "sglang" else policy
+        own = "affinity" if policy in ("sglang", "planned") else policy
         self.router = Router(
             self.replicas,
             own,
@@ -134,7 +144,10 @@ class VirtualFleet:
         )
         fleet = self.router.fleet
         chosen: Any = Replicas(fleet.loads, fleet.tree, fleet.rendezvous)
-        chosen = SglangPolicy(chosen) if policy == "sglang" else policy_of(policy, chosen)
+        if policy == "planned":
+            chosen = PlannedPolicy(chosen, work or {}, num)
+        else:
+            chosen = SglangPolicy(chosen) if policy == "sglang" else policy_of(policy, chosen)
         self.policy = TimedPolicy(chosen)
         fleet.policy = self.policy
         self.num_deaths = 0
@@ -243,17 +256,20 @@ def measure(
     single = VirtualFleet(
         1, "round-robin", int(SLOTS + SLOTS_EACH * num * max(1.0, options.programs))
     )
+    recorder = single.policy.inner = Recorder(single.policy.inner)
     optimum = Optimum(single.arrays)
     run(bodies, tenancy.width, single, optimum)
     assert not single.num_evicted, "the replica without limits has one"
     row: dict[str, Any] = {"shape": name, "replicas": num, "programs": len(bodies)}
     row |= {"calls": len(single.totals.ends), "optimum": round(optimum.hit_rate, 4)}
-    base = rate(single.totals.ends)
+    base, token = rate(single.totals.ends), Costs().token
+    others = single.replicas["0"].busy - token * single.totals.prefilled
+    work = recorder.work(token, others / len(single.totals.ends))
     best = optimum.hit_rate
     del optimum, single
     for policy in policies:
         gc.collect()
-        fleet = VirtualFleet(num, policy, options.slots, options.faults)
+        fleet = VirtualFleet(num, policy, options.slots, options.faults, work)
         run(bodies, tenancy.width * num, fleet)
         row[policy] = figures(fleet, best, base, num)
         fleet.router.watch.stop()
@@ -267,7 +283,8 @@ def main() -> None:
     """Measure and print the row."""
     options = parser(__doc__)
     options.add_argument("--replicas", type=int, nargs="+", default=[4, 16])
-    options.add_argument("--policies", nargs="+", default=list(POLICIES))
+    known = (*POLICIES, "planned")
+    options.add_argument("--policies", nargs="+", default=list(POLICIES), choices=known)
     options.add_argument("--only", nargs="+", default=list(SHAPES), help="shapes")
     options.add_argument("--zipf", type=float, default=1.0, help="exponent of the tenants' sizes")
     options.add_argument("--scale", type=float, default=1.0, help="of the number of tenants")
