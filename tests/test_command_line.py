@@ -490,8 +490,11 @@ def test_piped_tables_are_as_wide_as_their_lines(
 def test_a_misspelled_sampling_field_of_a_job_gets_a_suggestion(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program = forkroot.function(lambda s: s.append(forkroot.gen("a")))
-    program.compile().save(tmp_path / "program.json")
+    @forkroot.function
+    def tell(s: Any) -> None:
+        s += forkroot.gen("story")
+
+    tell.compile().save(tmp_path / "program.json")
     command = ["run", str(tmp_path / "program.json"), "--args", "-", "--out", "o.jsonl"]
     assert main([*command, "--sampling", "temprature=0"]) == 2
     assert capsys.readouterr().err.endswith("; did you mean temperature?\n")
