@@ -349,7 +349,7 @@ def test_the_demo_gives_the_same_answers_four_ways_and_draws_the_tree(
     assert "All answers are the same." in out
     start = out.index("(hints change little here")
     note = out[start : out.index(")", start) + 1].splitlines()
-    assert all(60 < len(line.rstrip()) <= 80 for line in note[:-1])  # of a console of 80
+    assert all(60 < len(line.rstrip()) <= 96 for line in note[:-1])  # prose is wrapped in a pipe
     printed = " ".join(out.split())
     assert "what the program wrote, «what the model wrote» and ‹what a schema forced›" in printed
     assert 'Grade: «D» Verdict as JSON:‹{"grade": "›«D»‹", "summary": "The essay is ›' in printed

@@ -33,7 +33,6 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         *(
             "adapters/hints/",
             "adapters/common/",
-            "adapters/langchain/hints/",
             "adapters/http/wire/",
             "adapters/native/movement/",
         ),
@@ -42,6 +41,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         *("core/fsm/tokens/", "core/fsm/json_schema/patterns/", "kernels/cpu/attention/"),
         *("core/engine/pictures/", "core/engine/accounting/"),
         *("kernels/cpu/linear/", "adapters/", "adapters/http/server/"),
+        "adapters/langchain/hints/",
     ),
     (
         *("core/fsm/json_schema/", "kernels/cpu/decoder/", "adapters/native/language/"),
@@ -141,7 +141,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/router/": (*BASE, "adapters/", "adapters/common/"),
     "adapters/api/": (*BASE, "adapters/", "adapters/common/"),
     "adapters/native/language/": (*BASE, "adapters/", "adapters/common/"),
-    "adapters/native/interpreter/": (*BASE, "adapters/native/language/"),
+    "adapters/native/interpreter/": (*BASE, "adapters/hints/", "adapters/native/language/"),
     "adapters/native/compiler/graph/": (*BASE, "adapters/native/language/"),
     "adapters/native/compiler/passes/": (
         *(*BASE, "adapters/native/language/"),
@@ -160,14 +160,17 @@ KNOWS: dict[str, tuple[str, ...]] = {
     ),
     "adapters/native/jobs/": (*BASE, "adapters/", "adapters/common/", "adapters/native/*"),
     "adapters/native/": (
-        *(*BASE, "core/media/", "adapters/", "adapters/common/"),
+        *(*BASE, "adapters/hints/", "core/media/", "adapters/", "adapters/common/"),
         "adapters/native/*",
     ),
     "adapters/sglang/": (*BASE, "adapters/", "adapters/native/*"),
     "adapters/dspy/patterns/": ("core/api/", *SCHEMAS),
     "adapters/dspy/hints/": (*BASE, "adapters/hints/", "adapters/dspy/patterns/"),
-    "adapters/dspy/": (*BASE, "core/media/", "adapters/", "adapters/common/", "adapters/dspy/*"),
-    "adapters/langchain/hints/": ("core/api/",),
+    "adapters/dspy/": (
+        *(*BASE, "core/media/", "adapters/", "adapters/common/", "adapters/hints/"),
+        "adapters/dspy/*",
+    ),
+    "adapters/langchain/hints/": (*BASE, "adapters/hints/"),
     "adapters/langchain/": (
         *BASE,
         "core/media/",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +22,7 @@ from ...core.api.protocol import (
 )
 from ...core.api.reply import Mailbox
 from ...core.common.exits import close_at_exit
+from ..common.call_loop import CallLoop
 from .anthropic import AnthropicWire
 from .exchange import Exchange, Link
 from .openai import OpenAIWire
@@ -49,12 +49,7 @@ class ApiBackend(Closing):
         self._wire: Wire = (OpenAIWire if is_openai else AnthropicWire)(self.settings)
         self._owner = Owner()
         self._usage = Usage()
-        self._exchanges: dict[Reply, Exchange] = {}
         self._logged = set[str]()
-        self._gate = threading.Lock()
-        self._is_closed = False
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name="forkroot-api", daemon=True)
         self._link = Link(
             self.settings,
             self._wire,
@@ -62,7 +57,7 @@ class ApiBackend(Closing):
             asyncio.Semaphore(self.settings.max_concurrency),
             self._count,
         )
-        self._thread.start()
+        self._calls = CallLoop("forkroot-api", self._link.transport.close)
         close_at_exit(self)
 
     def __repr__(self) -> str:
@@ -87,25 +82,19 @@ class ApiBackend(Closing):
             reason = f"{type(error).__name__}: {self.settings.redacted(str(error)):.200}"
             mailbox.fail(CallFailed(f"the call cannot be sent to an API: {reason}"))
             return mailbox
-        with self._gate:
-            if self._is_closed:
-                mailbox.fail(BackendClosed.before())
-            else:
-                self._loop.call_soon_threadsafe(self._start, mailbox)
+        self._calls.submit(mailbox, lambda: Exchange(self._link, mailbox))
         return mailbox
 
     def cancel(self, reply: Reply) -> None:
         """As `Backend.cancel`."""
-        with self._gate:
-            if not self._is_closed and self._owner.is_here:
-                self._loop.call_soon_threadsafe(self._cancel, reply)
+        self._calls.cancel(reply)
 
     def info(self) -> BackendInfo:
         """The model's name, what calls may have, and the usage so far; the API is not contacted.
         `context_len` is 0 where it was not given."""
-        if self._is_closed:
+        if self._calls.is_closed:
             raise BackendClosed.before()
-        usage, num_open = self._usage, len(self._exchanges)
+        usage, num_open = self._usage, self._calls.num_open
         counters = {
             "requests": usage.requests,
             "prompt_tokens": usage.prompt_tokens,
@@ -121,14 +110,7 @@ class ApiBackend(Closing):
 
     def close(self) -> None:
         """Stop; every open call ends in BackendClosed. Nothing in a fork of this process."""
-        if not self._owner.is_here:
-            return
-        with self._gate:
-            is_first, self._is_closed = not self._is_closed, True
-            if is_first:
-                self._ending = asyncio.run_coroutine_threadsafe(self._shut(), self._loop)
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        self._calls.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         ref, settings = self._given
@@ -136,30 +118,5 @@ class ApiBackend(Closing):
             raise not_picklable(self, "a backend whose key is in the environment of both processes")
         return type(self), (ref, settings)
 
-    # --- in the loop's thread ----------------------------------------------------------------
-
-    def _serve(self) -> None:
-        self._loop.run_forever()
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.close()
-
-    def _start(self, mailbox: Mailbox) -> None:
-        exchange = self._exchanges[mailbox] = Exchange(self._link, mailbox)
-        exchange.task.add_done_callback(lambda _: self._exchanges.pop(mailbox, None))
-
-    def _cancel(self, reply: Reply) -> None:
-        if reply in self._exchanges:
-            self._exchanges[reply].cancel()
-
     def _count(self, usage: Usage) -> None:
         self._usage += usage
-
-    async def _shut(self) -> None:
-        try:
-            tasks = [exchange.task for exchange in self._exchanges.values()]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await self._link.transport.close()
-        finally:
-            self._loop.stop()

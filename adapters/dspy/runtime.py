@@ -132,7 +132,7 @@ class Runtime:
             sent = call
             if running is not None and running.n > 1 and self.hints:
                 sent = replace(call, sampling=replace(call.sampling, n=running.num_left()))
-            reply, index = self._submit_placed(sent, running), 0
+            reply, index = self._submit_with_rest(sent, running), 0
             if running is not None:
                 running.fork(call, reply)
         else:
@@ -221,7 +221,7 @@ class Runtime:
             return connection.backend.submit(call)
         return connection.prefixes.submit(call)
 
-    def _submit_placed(self, call: Call, running: Running | None) -> Reply:
+    def _submit_with_rest(self, call: Call, running: Running | None) -> Reply:
         """Send a call with what is expected to follow it: in the run of a program what followed
         before, else nothing, as a predictor alone calls once."""
         formatted, run = None if running is None else running.formatted, current_run()

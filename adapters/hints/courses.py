@@ -1,7 +1,7 @@
 """What programs do after each of their calls, learned from runs that have ended.
 
-An adapter says when a run of a program begins and ends and names the places from which it calls:
-programs of one kind call from the same places again and again. What followed a place says what is
+An adapter says when a run of a program begins and ends and names the sites from which it calls:
+programs of one kind call from the same sites again and again. What followed a site says what is
 expected to follow it the next time: the rest of a hint (`ForkHint`). A wrong guess costs time only.
 
 It knows neither frameworks nor what texts mean.
@@ -21,19 +21,19 @@ from .outline import Outline
 from .seen import common_len
 
 MOST_KINDS = 1024
-MOST_PLACES = 1024  # of a kind
+MOST_SITES = 1024  # of a kind
 MOST_CALLS = 128  # of a run that are learned from
 MOST_CHARS = 1 << 20  # of a run's prompts that are compared
 NEWEST = 0.25  # weight of a run among those before it, once there are a few
 SAME = 0.8  # of a prompt's text that another one begins with, where it uses it again
 SELDOM, OFTEN = 0.1, 0.5  # shares of runs that use a text again
 
-Place = tuple[Hashable, int]
+Site = tuple[Hashable, int]
 
 
 @dataclass(slots=True)
 class Rest:
-    """What followed a place on average, and how often: calls one after another, tokens, steps to
+    """What followed a site on average, and how often: calls one after another, tokens, steps to
     the next use of its text (where it was used again), and seconds to the next call."""
 
     num_runs: int = 0
@@ -72,7 +72,7 @@ class Made:
     text: of its prompt, where that is compared. guess: what its hint said would follow; None:
     nothing was known. prompt_tokens, cached_tokens: of its prompt, and those that were cached."""
 
-    place: Place
+    site: Site
     begun: float
     ended: float
     tokens: int
@@ -114,7 +114,7 @@ class Courses:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._kinds: OrderedDict[Hashable, OrderedDict[Place, Rest]] = OrderedDict()
+        self._kinds: OrderedDict[Hashable, OrderedDict[Site, Rest]] = OrderedDict()
         self._reports: OrderedDict[Hashable, KindReport] = OrderedDict()
 
     @property
@@ -131,23 +131,24 @@ class Courses:
         """A run of a program of this kind begins."""
         return Course(self, kind, self._clock)
 
-    def rest(self, kind: Hashable, place: Place) -> Rest | None:
-        """What follows a place, a copy; None where no run has come there."""
+    def rest(self, kind: Hashable, site: Site) -> Rest | None:
+        """What follows a site, a copy; None where no run has come there."""
         with self._lock:
-            found = self._kinds.get(kind, {}).get(place)
+            sites = self._kinds.get(kind)
+            found = None if sites is None else sites.get(site)
             return None if found is None else replace(found)
 
     def learn(self, kind: Hashable, calls: Sequence[Made]) -> None:
         """A run has ended, whose calls these were in the order in which they began."""
-        rests = [(it.place, _rest_of(it, calls)) for it in calls]
+        rests = [(it.site, _rest_of(it, calls)) for it in calls]
         with self._lock:
-            places = self._kinds.setdefault(kind, OrderedDict())
+            sites = self._kinds.setdefault(kind, OrderedDict())
             self._kinds.move_to_end(kind)
-            for place, rest in rests:
-                places.setdefault(place, Rest()).add(*rest)
-                places.move_to_end(place)
-            while len(places) > MOST_PLACES:
-                places.popitem(last=False)
+            for site, rest in rests:
+                sites.setdefault(site, Rest()).add(*rest)
+                sites.move_to_end(site)
+            while len(sites) > MOST_SITES:
+                sites.popitem(last=False)
             before = self._reports.pop(kind, KindReport(kind))
             self._reports[kind] = _added(before, calls, [rest for _, rest in rests])
             if len(self._kinds) > MOST_KINDS:
@@ -169,7 +170,7 @@ class Course:
         self._open: dict[int, list[Made]] = {}  # by the call's prompt, which no hint changes
 
     def hinted(self, call: Call, label: Hashable = "", known: ForkHint | None = None) -> Call:
-        """The call as one of this run, the n-th one from the place of this label. known: what its
+        """The call as one of this run, the n-th one from the site of this label. known: what its
         adapter knows of the rest, where nothing is learned yet."""
         text = Outline.of(call.prompt).text
         with self._lock:
@@ -203,12 +204,12 @@ class Course:
             calls, self._calls = self._calls, []
         self._courses.learn(self._kind, calls)
 
-    def _note(self, place: Place, call: Call, text: str) -> Made | None:
+    def _note(self, site: Site, call: Call, text: str) -> Made | None:
         if len(self._calls) >= MOST_CALLS:
             return None
         self._num_chars += len(text)
         now, tokens = self._clock(), 0 if call.options else call.sampling.max_tokens or 0
-        made = Made(place, now, now, tokens, text if self._num_chars <= MOST_CHARS else "")
+        made = Made(site, now, now, tokens, text if self._num_chars <= MOST_CHARS else "")
         self._calls.append(made)
         return made
 

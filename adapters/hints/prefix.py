@@ -278,9 +278,8 @@ def _is_bare(call: Call) -> bool:
 
 def _sharing(call: Call, root: ForkHint) -> Call:
     """A call that shares a root, beside what it has of its program."""
-    own = call.hint or root
-    names = {"root": root.root, "branches": root.branches, "prefix_end": root.prefix_end}
-    return replace(call, hint=replace(own, **names))
+    own, branches, end = call.hint or root, root.branches, root.prefix_end
+    return replace(call, hint=replace(own, root=root.root, branches=branches, prefix_end=end))
 
 
 def _opened(prompt: Prompt) -> Prompt:

@@ -5,12 +5,10 @@ One thread with one event loop carries all calls. It knows nothing of engines or
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import httpx
@@ -31,6 +29,7 @@ from ...core.api.protocol import (
 )
 from ...core.api.reply import Mailbox
 from ...core.common.exits import close_at_exit
+from ..common.call_loop import CallLoop
 from ..programs import FEATURE, ProgramReceiver, ProgramRequest
 from ..relays import RELAY_FEATURE, RelayReceiver, RelayRequest
 from .client_exchange import Exchange, no_server, refused, shown, unreachable
@@ -77,33 +76,20 @@ class RemoteBackend(Closing):
         of_lines = self._url, self._headers, connect_timeout, silence
         self._lines = Lines(*of_lines) if can_take(self._url) else None
         self._relays = RelayLines(*of_lines)
-        self._exchanges: dict[Reply, Exchange] = {}
         self._programs = SentPrograms()
-        self._runs = set[ProgramExchange]()
         self._takes_programs: bool | None = None
         self._relays_for = ""  # the model, where the server answers relayed requests
         self._has_asked = False  # whether a connection for questions may be kept
         self._logged = set[str]()
-        self._gate = threading.Lock()
-        self._is_closed = False
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=_run, args=(self._loop,), name="forkroot-remote", daemon=True
-        )
-        self._thread.start()
+        self._calls = CallLoop("forkroot-remote", partial(_disconnect, self._pools, self._lines))
         close_at_exit(self)
 
     def submit(self, call: Call) -> Mailbox:
         """Take a call without waiting; it is checked here and prepared there."""
         mailbox = Mailbox(call, self.cancel)
         body = mailbox.prepared(lambda: self._body(call))
-        if body is None:
-            return mailbox
-        with self._gate:
-            if not self._is_closed:
-                self._loop.call_soon_threadsafe(self._start, mailbox, body)
-                return mailbox
-        mailbox.fail(BackendClosed.before())
+        if body is not None:
+            self._calls.submit(mailbox, lambda: self._exchange(mailbox, body))
         return mailbox
 
     def _body(self, call: Call) -> bytes:
@@ -116,11 +102,7 @@ class RemoteBackend(Closing):
 
     def cancel(self, reply: Reply) -> None:
         """End a call early; its completion says "abort"."""
-        if not self._owner.is_here:
-            return
-        with self._gate:
-            if not self._is_closed:
-                self._loop.call_soon_threadsafe(self._cancel, reply)
+        self._calls.cancel(reply)
 
     def info(self) -> BackendInfo:
         """What the server runs, and its counters where this client may see them. Raises
@@ -143,7 +125,7 @@ class RemoteBackend(Closing):
 
     def _get(self, path: str) -> Any:
         """The value that a route of the server gives."""
-        if self._is_closed:
+        if self._calls.is_closed:
             raise BackendClosed.before()
         try:
             response = self._answer(path)
@@ -205,27 +187,22 @@ class RemoteBackend(Closing):
             pool = self._pools.taken()
             run = ProgramExchange(pool.http, request, receiver, self._programs)
             runs.append(run)
-            self._runs.add(run)
-
-            def end(_: object) -> None:
-                pool.num_open -= 1
-                self._runs.discard(run)
-
-            run.task.add_done_callback(end)
+            self._calls.carry(run)
+            run.task.add_done_callback(pool.left)
 
         try:
             self._owner.check()
         except ForkrootError as error:
             receiver.fail(error, {})
             return lambda: None
-        if not self._post(begin):
+        if not self._calls.post(begin):
             receiver.fail(BackendClosed.before(), {})
 
         def cancel() -> None:
             for run in runs:
                 run.cancel()
 
-        return lambda: self._post(cancel)
+        return lambda: self._calls.post(cancel)
 
     def takes_relays(self, model: str) -> bool:
         """As `RelayTarget.takes_relays`, as far as the last `info` told."""
@@ -233,7 +210,7 @@ class RemoteBackend(Closing):
 
     def relay(self, request: RelayRequest, receiver: RelayReceiver) -> Callable[[], object]:
         """As `RelayTarget.relay`. It lives in the loop that runs here."""
-        if self._is_closed or not self._owner.is_here:
+        if self._calls.is_closed or not self._owner.is_here:
             receiver.fail(BackendClosed.before())
             return lambda: None
         exchange = RelayExchange(self._relays, request, receiver)
@@ -248,63 +225,33 @@ class RemoteBackend(Closing):
         this process."""
         if not self._owner.is_here:
             return
-        with self._gate:
-            is_first, self._is_closed = not self._is_closed, True
-            if is_first:
-                self._ending = asyncio.run_coroutine_threadsafe(self._shut(), self._loop)
         self._relays.close()
         if "_questions" in vars(self):
             self._questions.close()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        self._calls.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _remote, (type(self), *self._given)
 
-    def _post(self, action: Callable[[], object]) -> bool:
-        """Call `action` soon in the loop's thread; False: it has ended."""
-        if not self._owner.is_here:
-            return False
-        with self._gate:
-            if not self._is_closed:
-                self._loop.call_soon_threadsafe(action)
-            return not self._is_closed
-
     # --- in the loop's thread ------------------------------------------------------------------
 
-    def _start(self, mailbox: Mailbox, body: bytes) -> None:
+    def _exchange(self, mailbox: Mailbox, body: bytes) -> Exchange:
         pool = self._pools.taken()
-        exchange = self._exchanges[mailbox] = Exchange(pool.http, mailbox, body, self._lines)
-
-        def end(_: object) -> None:
-            pool.num_open -= 1
-            self._exchanges.pop(mailbox, None)
-
-        exchange.task.add_done_callback(end)
-
-    def _cancel(self, reply: Reply) -> None:
-        if reply in self._exchanges:
-            self._exchanges[reply].cancel()
-
-    async def _shut(self) -> None:
-        try:
-            tasks = [it.task for it in self._exchanges.values()] + [it.task for it in self._runs]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await self._pools.close()
-            if self._lines is not None:
-                self._lines.close()
-        finally:
-            self._loop.stop()
+        exchange = Exchange(pool.http, mailbox, body, self._lines)
+        exchange.task.add_done_callback(pool.left)
+        return exchange
 
 
 @dataclass(slots=True, eq=False)
 class Pool:
-    """Connections for a few calls. num_open: calls that use them; who ends counts it down."""
+    """Connections for a few calls. num_open: calls that use them."""
 
     http: httpx.AsyncClient
     num_open: int = 0
+
+    def left(self, _: object) -> None:
+        """A call has ended."""
+        self.num_open -= 1
 
 
 class Pools:
@@ -345,10 +292,10 @@ class Pools:
             await pool.http.aclose()
 
 
-def _run(loop: asyncio.AbstractEventLoop) -> None:
-    loop.run_forever()
-    loop.run_until_complete(loop.shutdown_asyncgens())
-    loop.close()
+async def _disconnect(pools: Pools, lines: Lines | None) -> None:
+    await pools.close()
+    if lines is not None:
+        lines.close()
 
 
 def _is_key(value: Any) -> bool:

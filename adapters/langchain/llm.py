@@ -150,7 +150,7 @@ class Forkroot(Settings, BaseLLM):
             call = context.with_options(call)
             check_texts(prompts, "prompts")
             calls = [replace(call, prompt=(Text(prompt),)) for prompt in prompts]
-            calls = [context.placed(it) for it in calls]
+            calls = [context.with_rest(it) for it in calls]
             return [ModelRequest(connection, it, context, self.max_retries) for it in calls]
         except ForkrootError as error:
             raise as_langchain(error) from error

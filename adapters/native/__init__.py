@@ -1,7 +1,7 @@
 """The native language: programs of `gen`, `select`, `fork` and `join` over any backend.
 
 Entry: `program.function` and `state.ProgramState`.
-May import `core.api`, `core.common`, `core.media` and `adapters`.
+May import `core.api`, `core.common`, `core.media`, `adapters` and `adapters.hints`.
 Never knows who answers, nor a framework.
 """
 

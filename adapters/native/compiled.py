@@ -26,6 +26,7 @@ from .compiler.plan import Plan, planned, prompt_of
 from .compiler.sharing.moves import Moved
 from .compiler.svg import svg_of
 from .compiler.terminal import text_of
+from .compiler.variants import Variants
 from .interpreter.interpreter import Interpreter
 from .language.expressions import Expression
 from .language.settings import Settings
@@ -205,7 +206,7 @@ class Body:
         graph = plan.source
         self.__name__ = self.__qualname__ = graph.name
         self.__signature__ = _signature(graph.parameters)
-        self._plan, self._room = plan, room
+        self._plan, self._room, self._variants = plan, room, Variants(plan)
         self._fixed = {it.name: it.value for it in graph.parameters if it.is_fixed}
         self._surroundings = Surroundings(_media, partial(_state, state_type))
 
@@ -223,9 +224,13 @@ class Body:
         main = state._interpreter
         settings = main.context.settings
         is_ahead = self._plan.is_ahead and not settings.speculate
-        program = self._plan.plain if settings.speculate else self._plan.program
-        if is_ahead and "memory" in self._plan.passes:
-            program = self._plan.limited(self._room.most(settings.find(), arguments))
+        has_limits = is_ahead and "memory" in self._plan.passes
+        most = self._room.most(settings.find(), arguments) if has_limits else {}
+        program = (
+            self._variants.plain()
+            if settings.speculate
+            else self._variants.program(settings.sampling, most)
+        )
         return Execution(program, main, arguments, self._surroundings, is_ahead).run()
 
     def _check_fixed(self, arguments: Mapping[str, Any]) -> None:

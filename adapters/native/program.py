@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from importlib import import_module
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from operator import attrgetter
@@ -69,7 +69,8 @@ class Program(Runnable):
         return type(self)(self.body, self.name, bound, self.speculate, self.courses)
 
     def _followed(self, *args: Any) -> Run:
-        return Run(*args, course=self.courses.begin())
+        new_run: Callable[..., Run] = partial(Run, course=self.courses.begin())
+        return new_run(*args)
 
     def compile(
         self,

@@ -131,7 +131,7 @@ def trace(
         layout = Layout(explore(run, edge, refuse))
         nodes, blocks = tuple(layout.nodes), layout.blocks
         graphs.append(Graph(_named(name), nodes, blocks, plain, _checked(outputs), speculate))
-    if graphs[0] != graphs[1]:
+    if any(graph != graphs[0] for graph in graphs):
         refuse(
             "does something else for another value of an unknown text, or each time",
             "do not depend on its length or parts; give random numbers as arguments",
@@ -185,8 +185,8 @@ def _run(
     except Exception as error:
         if recorder.refused is not None:
             raise recorder.refused from error
-        kind = type(error).__name__
-        raise NotTraceable(f"raises {kind}: {error}", _RAISED, error_location(error)) from error
+        operation, instead = recorder.explained(error)
+        raise NotTraceable(operation, instead or _RAISED, error_location(error)) from error
     finally:
         _recorder.reset(token)
 

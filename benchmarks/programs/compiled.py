@@ -6,13 +6,17 @@ Both run in this process on the embedded model, greedily, in rounds that take tu
 another seed so that only the rubric is in the cache.
 
 "hint_tokens_wrong" counts tokens of roots that a hint announces and that are not there: of a root
-with which a call that names it does not begin, and of branches that are announced and make no call
-(or more calls than announced). "equal" compares texts and variables. Prints one JSON row.
+with which a call that names it does not begin, and of calls that are announced and not made (or
+made and not announced); and the difference between the tokens that a call says are left and those
+that were, on the longest row of calls which began after it had ended. "equal" compares texts and
+variables. Prints one JSON row.
 """
 
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
+from itertools import count
 from statistics import median
 from time import perf_counter, process_time
 from typing import Any
@@ -20,7 +24,7 @@ from typing import Any
 from forkroot import function, gen
 from forkroot.adapters.testing import prompt_text
 from forkroot.benchmarks.common.report import parser, report
-from forkroot.core.api.protocol import Call, Reply
+from forkroot.core.api.protocol import Call, ForkHint, Reply
 from forkroot.core.local import LocalBackend
 
 NUM_PROGRAMS, NUM_BRANCHES, ROUNDS = 64, 6, 5
@@ -45,30 +49,62 @@ def judge(s: Any, text: str) -> None:
     s += "In all:" + gen("summary", max_tokens=4, ignore_eos=True)
 
 
+@dataclass(slots=True)
+class Seen:
+    """A call, and when it began and ended, as numbers of events."""
+
+    call: Call
+    hint: ForkHint
+    begun: int
+    ended: int = 0
+
+
 class Watched:
     """A backend that keeps the calls with hints."""
 
     def __init__(self, backend: LocalBackend) -> None:
         self._backend = backend
-        self.calls: list[Call] = []
+        self._events = count(1)
+        self.seen: list[Seen] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
 
     def submit(self, call: Call) -> Reply:
         """As the backend's."""
+        reply = self._backend.submit(call)
         if call.hint is not None:
-            self.calls.append(call)
-        return self._backend.submit(call)
+            seen = Seen(call, call.hint, next(self._events))
+            self.seen.append(seen)
+            reply.when_done(lambda _: setattr(seen, "ended", next(self._events)))
+        return reply
 
 
-def wrong_tokens(calls: list[Call], encode: Any) -> int:
+def wrong_rests(seen: list[Seen]) -> int:
+    """By how much the tokens that calls say are left differ from those that were."""
+    programs: dict[str | None, list[Seen]] = {}
+    for it in seen:
+        programs.setdefault(it.hint.program, []).append(it)
+    found = 0
+    for calls in programs.values():
+        rests: dict[int, int] = {}  # from each call on
+        for it in sorted(calls, key=lambda it: -it.begun):
+            num_own = it.call.sampling.max_tokens or 0
+            start = it.ended if num_own else it.begun  # nobody waits for a root
+            rest = max((rests[at] for at in rests if at > start), default=0)
+            rests[it.begun] = rest + num_own
+            if it.hint.tokens_left is not None:
+                found += abs(it.hint.tokens_left - rest)
+    return found
+
+
+def wrong_tokens(seen: list[Seen], encode: Any) -> int:
     """Tokens that hints announce and that calls do not have."""
     by_root: dict[str, list[Call]] = {}
-    for call in calls:
-        assert call.hint is not None
-        by_root.setdefault(call.hint.root, []).append(call)
-    found = 0
+    for it in seen:
+        if it.hint.root:
+            by_root.setdefault(it.hint.root, []).append(it.call)
+    found = wrong_rests(seen)
     for named in by_root.values():
         roots = [call for call in named if call.sampling.max_tokens == 0]
         others = [call for call in named if call.sampling.max_tokens != 0]
@@ -118,7 +154,7 @@ def measure(seed: int) -> dict[str, Any]:
                     seconds[name].append(perf_counter() - began)
                     cpu[name].append(process_time() - began_cpu)
                 found[name] = answers(states)
-                wrong[name] += wrong_tokens(backend.calls, engine.tokenizer.encode)
+                wrong[name] += wrong_tokens(backend.seen, engine.tokenizer.encode)
             is_equal &= found["interpreted"] == found["compiled"]
     rates = {name: round(NUM_PROGRAMS / median(times), 2) for name, times in seconds.items()}
     ratios = [a / b for a, b in zip(seconds["interpreted"], seconds["compiled"], strict=True)]

@@ -10,14 +10,16 @@ would find anything again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..api.protocol import Call, ForkHint
 from ..radix.cache import Lease, RadixCache
+from .preemption import Holders
 from .sequence import Job, Sequence
 
 PINNED = 0.5  # of the pool: what tenants pin by hints holds no more
+LEAST = 128  # tokens of its own for which a program's text is held: less is computed again
 GRACE = 1.0  # seconds that a program's next call may come late
 _HELD = "\0"  # begins the names of what programs hold
 
@@ -65,10 +67,10 @@ class Roots:
 
     def hold(self, namespace: str, program: str, lease: Lease, due: float) -> bool:
         """Keep what a program wrote (`lease` is owned from now on) until it is expected to call
-        again; False where there is no room for it."""
+        again; False where it is little, or there is no room for it."""
         self.resume(namespace, program)
         size = self._cache.count_sole(lease)
-        if lease.length == 0 or self._excess(_tenant(namespace), size) > 0:
+        if size < LEAST or self._excess(_tenant(namespace), size) > 0:
             self._cache.release(lease)
             return False
         entry = _Root(lease, None, due + min(GRACE, self._timeout), due, size)
@@ -144,6 +146,23 @@ class Roots:
             found[_tenant(space)] = found.get(_tenant(space), 0) + size
         return found
 
+    def make_room(
+        self,
+        missing: int,
+        owner: str,
+        holders: Callable[[Mapping[str, int]], Holders],
+        is_overdue: bool,
+    ) -> int:
+        """Release what tenants pin that hold more than this owner, and, for one that is overdue,
+        what it pins itself, as far as slots are missing; how many became available. holders: of
+        slots, and of these pins beside them."""
+        before = self._cache.num_available
+        while self._roots and self._cache.num_available - before < missing:
+            name = holders(self.held()).largest
+            if (name == owner and not is_overdue) or not self.release_one(name):
+                break
+        return self._cache.num_available - before
+
     def release_one(self, tenant: str | None = None) -> bool:
         """Release a pin, because the pool is needed: of this tenant (None: of the one whose pins
         have most tokens), what is used last of what programs hold, else the root that expires
@@ -154,7 +173,7 @@ class Roots:
         if tenant not in held:
             return False
         found = {key: it for key, it in self._roots.items() if _tenant(key[0]) == tenant}
-        self.unpin(*min(found, key=lambda key: _urgency(found[key])))
+        self.unpin(*min(found, key=lambda key: _release_order(found[key])))
         return True
 
 
@@ -205,7 +224,7 @@ def space_of(job: Job) -> str:
     return call.namespace if call.tenant is None else f"{call.tenant}\0{call.namespace}"
 
 
-def _urgency(entry: _Root) -> tuple[bool, float]:
+def _release_order(entry: _Root) -> tuple[bool, float]:
     """Sorts what is to be released first before what is needed sooner."""
     return (True, entry.expires) if entry.due is None else (False, -entry.due)
 

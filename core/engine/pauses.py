@@ -19,11 +19,11 @@ from .sequence import Job, Sequence
 
 LONG = 0.5  # seconds of a pause in which others may use the memory
 LEAD = 0.1  # seconds before a program is due in which its text is loaded
-MOST_AWAY = 1024  # programs whose text is to be loaded
+MOST_PAUSED = 1024  # programs whose text is to be loaded
 
 
 @dataclass(frozen=True, slots=True)
-class _Away:
+class _Paused:
     """Text that is not pinned, and when it is used again."""
 
     namespace: str
@@ -38,7 +38,7 @@ class Pauses:
         self._cache = cache
         self._roots = roots
         self._hints = hints
-        self._away: OrderedDict[tuple[str, str], _Away] = OrderedDict()
+        self._paused: OrderedDict[tuple[str, str], _Paused] = OrderedDict()
 
     def begin(self, sequence: Sequence, now: float) -> None:
         """A sequence has ended: keep what it leaves in the cache if its program goes on with it."""
@@ -55,42 +55,42 @@ class Pauses:
         """A call has started: what its program comes back to, the call has itself now."""
         hint = job.call.hint
         if hint is not None and hint.program is not None and self._is_of_program(job):
-            self._away.pop((space_of(job), hint.program), None)
+            self._paused.pop((space_of(job), hint.program), None)
             self._roots.resume(space_of(job), hint.program)
 
     def fetch(self, now: float) -> None:
         """Load the text of programs that are due soon, as far as their tenants' shares go."""
-        for key in [key for key, it in self._away.items() if it.due - LEAD <= now]:
-            away = self._away.pop(key)
-            if away.due + GRACE > now:
-                self._pin(*key, away)
+        for key in [key for key, it in self._paused.items() if it.due - LEAD <= now]:
+            paused = self._paused.pop(key)
+            if paused.due + GRACE > now:
+                self._pin(*key, paused)
 
     def next_event(self) -> float | None:
         """When `fetch` has something to do next."""
-        return min((it.due - LEAD for it in self._away.values()), default=None)
+        return min((it.due - LEAD for it in self._paused.values()), default=None)
 
     def clear(self) -> None:
         """Forget all, because the cache is emptied."""
-        self._away.clear()
+        self._paused.clear()
 
     def _keep(self, job: Job, tokens: Ints, due: float, has_host: bool) -> None:
         hint = job.call.hint
         assert hint is not None and hint.program is not None
-        key, away = (space_of(job), hint.program), _Away(job.call.namespace, tokens, due)
+        key, paused = (space_of(job), hint.program), _Paused(job.call.namespace, tokens, due)
         is_long = has_host and (hint.pause or 0.0) >= LONG
         if is_long:
-            lease = self._cache.acquire(away.namespace, tokens, len(tokens))
+            lease = self._cache.acquire(paused.namespace, tokens, len(tokens))
             self._cache.release_first(lease)
-        elif self._pin(*key, away):
+        elif self._pin(*key, paused):
             return
         if has_host:
-            self._away[key] = away
-            if len(self._away) > MOST_AWAY:
-                self._away.popitem(last=False)
+            self._paused[key] = paused
+            if len(self._paused) > MOST_PAUSED:
+                self._paused.popitem(last=False)
 
-    def _pin(self, space: str, program: str, away: _Away) -> bool:
-        lease = self._cache.acquire(away.namespace, away.tokens, len(away.tokens))
-        return self._roots.hold(space, program, lease, away.due)
+    def _pin(self, space: str, program: str, paused: _Paused) -> bool:
+        lease = self._cache.acquire(paused.namespace, paused.tokens, len(paused.tokens))
+        return self._roots.hold(space, program, lease, paused.due)
 
     def _is_of_program(self, job: Job) -> bool:
         hint = job.call.hint

@@ -183,9 +183,8 @@ class Scheduler:
     # --- admission -------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        """Algorithm 1: admit waiting sequences by rank, as far as memory allows. The cached prefix
-        of a sequence that does not fit stays locked meanwhile, so that later ones do not evict
-        it. Each tenant may have a chunk of uncomputed tokens."""
+        """Algorithm 1: admit waiting sequences by rank, as far as memory allows. Cached prefixes of
+        those that do not fit stay locked meanwhile. A tenant may have a chunk uncomputed."""
         budgets = self._budgets()
         skipped = {name for name, budget in budgets.items() if budget <= 0}
         if not self._has_row or len(skipped) == len(budgets):
@@ -212,7 +211,9 @@ class Scheduler:
             available -= before - self._cache.num_available
             needed = sequence.num_ids - lease.length + self._new_token_ratio.expected(sequence)
             if needed > available:
-                available += self._unpin(needed - available, sequence)
+                available += self._roots.make_room(
+                    needed - available, name, self._holders, self._queue.is_overdue(sequence)
+                )
             if self._fits(needed, available):
                 available = max(0, available - needed)
                 self._start(sequence, lease)
@@ -230,8 +231,7 @@ class Scheduler:
 
     @property
     def _has_row(self) -> bool:
-        """Whether another sequence may run. A few rows are kept for tenants that were here a moment
-        ago, so that none has to be retracted each time that they come."""
+        """Whether another may run; a few rows are kept for tenants that were here a moment ago."""
         kept = min(self.shares.num_absent, len(self.table) // 8) if self.running else 0
         return len(self._rows) > kept
 
@@ -255,24 +255,13 @@ class Scheduler:
         )
 
     def _fits(self, needed: int, available: int) -> bool:
-        """Whether `needed` slots are available. Where nothing runs they must be: pinned roots are
-        released, and slots reserved for new tokens are used as well."""
+        """Whether slots are available. Where nothing runs they must be: pins are released, and
+        slots reserved for new tokens are used as well."""
         if needed <= available or self.running:
             return needed <= available
         while needed > self._cache.num_available and self._roots.release_one():
             continue
         return True
-
-    def _unpin(self, missing: int, sequence: Sequence) -> int:
-        """Release what other tenants pin that hold more than this one's, and, for one that is
-        overdue, what its own pins, as far as slots are missing; how many became available."""
-        before, roots, owner = self._cache.num_available, self._roots, sequence.job.call.owner
-        is_overdue = self._queue.is_overdue(sequence)
-        while len(roots) and self._cache.num_available - before < missing:
-            largest = self._holders(roots.held()).largest
-            if (largest == owner and not is_overdue) or not roots.release_one(largest):
-                break
-        return self._cache.num_available - before
 
     def _start(self, sequence: Sequence, lease: Lease) -> None:
         self.pauses.end(sequence.job)
@@ -289,8 +278,7 @@ class Scheduler:
         self._prefilling.add(sequence)
 
     def _waits_for_prefix(self, sequence: Sequence) -> bool:
-        """Whether a running sequence computes a prefix that this one would compute again, or scores
-        tokens that this one would score again."""
+        """Whether a running one computes a prefix, or scores tokens, that this one would again."""
         if sequence.needs_scores and sequence.match_len == sequence.match_limit:
             return self._cache.keeps_logprobs and self._prefilling.has_scores_of(sequence)
         if sequence.match_node < 0:
@@ -298,8 +286,7 @@ class Scheduler:
         return self._prefilling.has_prefix_of(sequence)
 
     def _find_victim(self) -> Sequence | None:
-        """The sequence to retract where the tenant whose turn it is cannot run for lack of slots or
-        rows, of which another would still hold more; None: none."""
+        """What to retract where the tenant whose turn it is lacks slots or rows; None: nothing."""
         tenants = self._queue.tenants
         if not tenants.are_several or not (waiting := tenants.waiting):
             return None
@@ -336,8 +323,7 @@ class Scheduler:
         return [s for s in self.running if s.num_unallocated == 1 and self.features.has_next(s)]
 
     def _ready_ahead(self) -> list[Sequence]:
-        """Those with one token to compute, or one in flight: its id refers
-        to a sample of the step before, as in `Launcher.launch`."""
+        """Those with one token to compute, or one in flight, whose id refers to its sample."""
         ready = []
         for sequence in self.running:
             if sequence.has_token_in_flight:
@@ -364,8 +350,7 @@ class Scheduler:
         return [Part(s, start, 1, True, s.epoch) for s, start in zip(ready, starts, strict=True)]
 
     def _allocate_prefills(self, budget: int) -> list[Part]:
-        """Chunks of the prompts that are not computed yet, at most `budget` tokens in all, which
-        tenants share by weight."""
+        """Chunks of uncomputed prompts, at most `budget` tokens, shared by tenants by weight."""
         parts = []
         budgets = self.shares.chunk_budgets(budget)
         for sequence in self.running:

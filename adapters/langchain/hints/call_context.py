@@ -18,7 +18,7 @@ from langchain_core.runnables.config import ensure_config
 from ....core.api.protocol import Call, ForkHint, InvalidCall, Reply
 from ....core.common.harmless import hint_errors
 from .batcher import CallBatcher
-from .forks import Place, watch
+from .forks import Site, watch
 
 _log = logging.getLogger(__name__)
 KEY = "forkroot"  # in a config's metadata
@@ -28,13 +28,13 @@ _OPTIONS = ("root", "prefix_end", "branches", "namespace", "priority")
 @dataclass(frozen=True, slots=True)
 class CallContext:
     """batcher: submits this call, its `member`, together with others; None: the call is alone.
-    options: those that the config's metadata gives under "forkroot". place: of the call in the
+    options: those that the config's metadata gives under "forkroot". site: of the call in the
     course of its program; None: it is no part of one."""
 
     batcher: CallBatcher | None = None
     member: Hashable = None
     options: Mapping[str, Any] | None = None
-    place: Place | None = None
+    site: Site | None = None
 
     @classmethod
     def of_run(cls, run_manager: Any) -> CallContext:
@@ -57,25 +57,25 @@ class CallContext:
     @classmethod
     def of(cls, run: UUID, parent: UUID | None, metadata: Mapping[str, Any] | None) -> CallContext:
         """The context of a run, found by its parent runs."""
-        branch, place = watch().branch_of(run, parent), watch().place_of(parent)
+        branch, site = watch().branch_of(run, parent), watch().site_of(parent)
         options = (metadata or {}).get(KEY)
         batcher, member = (None, None) if branch is None else branch
-        return cls(batcher, member, options, place)
+        return cls(batcher, member, options, site)
 
     def with_hint(self, call: Call) -> Call:
-        """As `with_options`, and as `placed`. Raises InvalidCall."""
-        return self.placed(self.with_options(call))
+        """As `with_options`, and as `with_rest`. Raises InvalidCall."""
+        return self.with_rest(self.with_options(call))
 
-    def placed(self, call: Call) -> Call:
+    def with_rest(self, call: Call) -> Call:
         """The call with what is expected to follow it in its program."""
-        if self.place is not None:
+        if self.site is not None:
             with hint_errors.suppress(_log, "saying what follows a call"):
-                return self.place.course.hinted(call, self.place.label)
+                return self.site.course.hinted(call, self.site.label)
         return call
 
     def follow(self, reply: Reply) -> Reply:
         """Note when the call ends."""
-        return reply if self.place is None else self.place.course.follow(reply)
+        return reply if self.site is None else self.site.course.follow(reply)
 
     def with_options(self, call: Call) -> Call:
         """The call with the hint and options of the config. Raises InvalidCall."""

@@ -30,7 +30,7 @@ _TASK = "langgraph_checkpoint_ns"  # in its metadata, and in that of all runs in
 _PARALLEL = re.compile(r"RunnableParallel<(.+)>")
 
 
-class Place(NamedTuple):
+class Site(NamedTuple):
     """Where a program calls: the course of its run, and a label that is the same in each run."""
 
     course: Course
@@ -82,14 +82,14 @@ class ForkWatch(BaseCallbackHandler):
         self._steps = Steps()
         self.courses = Courses()
 
-    def place_of(self, parent: UUID | None) -> Place | None:
+    def site_of(self, parent: UUID | None) -> Site | None:
         """The place of a call whose run has this parent; None where no program runs."""
         with self._lock:
             labels: list[str] = []
             while parent is not None and (above := self._runs.get(parent)) is not None:
                 labels.append(above.name)
                 if above.course is not None:
-                    return Place(above.course, "/".join(labels))
+                    return Site(above.course, "/".join(labels))
                 parent = above.parent
         return None
 

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ....core.api.protocol import InvalidCall, ProgramError
+from ....core.api.protocol import ForkHint, InvalidCall, ProgramError
+from ..interpreter.context import Context
 from ..interpreter.forks import Branch as Forked
 from ..interpreter.forks import fork, join
+from ..interpreter.hints import root_of, with_outlook
 from ..interpreter.interpreter import Interpreter
 from ..interpreter.reader import Reader
 from ..interpreter.slots import Slot
@@ -58,6 +60,8 @@ class Execution:
         self._fetched: dict[int, Any] = {}
         self._gates: dict[int, list[Slot]] = {}
         self._reads: list[Read] = []
+        if program.has_outlooks:
+            main.context.first = main.take_hint()
 
     def run(self) -> Any:
         """Submit all nodes on the way that the selects choose; the program's return value. Raises
@@ -118,7 +122,7 @@ class Execution:
 
     def _fork(self, op: Branch) -> None:
         parent = self._interpreters[op.stream]
-        branches = fork(parent, len(op.items), op.num_calls)
+        branches = fork(parent, len(op.items), op.num_calls, self._announced(op, parent.context))
         self._forks[op.position] = branches
         for item, branch in zip(op.items, branches, strict=True):
             self._interpreters[item] = branch.interpreter
@@ -127,6 +131,15 @@ class Execution:
             self._gates[op.position] = gates
             for branch, gate in zip(branches[op.most :], gates, strict=True):
                 branch.interpreter.submit_gate(gate)
+
+    def _announced(self, op: Branch, context: Context) -> ForkHint | None:
+        """The hint of a fork's root, which all calls behind name that begin with it."""
+        if op.root is None or not context.settings.hints:
+            return None
+        num = op.root.num_others if context.first else op.root.num_calls
+        hint = with_outlook(root_of(num, context), op.root.outlook, context.program)
+        context.roots[op.position] = hint
+        return hint
 
     def _end_gates(self, position: int) -> None:
         """All branches of the fork have their nodes: the first ones let the others go on, one by
@@ -233,9 +246,9 @@ def as_text(value: Any, form: Form, spec: str = "") -> str:
         case "format":
             return format(value, spec)
         case "str":
-            return str(value)
+            return format(str(value), spec)
         case "repr":
-            return repr(value)
+            return format(repr(value), spec)
     if not isinstance(value, str):
         raise InvalidCall("expression", value, _TEXT)
     return value

@@ -78,9 +78,9 @@ def _dead(plan: Plan) -> Worth:
 
 def _ahead(plan: Plan) -> Worth:
     before, after = plan.lengths.waiting_calls, plan.lengths.calls
-    text = f"{before} calls one after the other become {after}"
+    text = f"{_num(before, 'call')} one after the other become {after}"
     if before == after:
-        text = f"{after} calls one after the other, and no read that waits"
+        text = f"{_num(after, 'call')} one after the other, and no read that waits"
     return Worth("ahead", True, text, before - after, "calls")
 
 
@@ -95,7 +95,7 @@ def _hints(plan: Plan) -> Worth:
     calling = calling_branches(plan.graph)
     num = sum(forks.values())
     idle = sum(forks[at] - calling[at] for at in calling)
-    text = f"{len(forks)} forks of {num} branches announced"
+    text = f"{_num(len(forks), 'fork')} of {_num(num, 'branch', 'branches')} announced"
     text += f", {idle} of them without a call" if idle else ", each with a call"
     return Worth("hints", True, text if forks else "no forks", idle, "branches")
 
@@ -103,7 +103,7 @@ def _hints(plan: Plan) -> Worth:
 def _priority(plan: Plan) -> Worth:
     slack = [value for value in plan.lengths.slack.values() if value > 0]
     num = sum(isinstance(node, CALLS) for node in plan.graph.nodes)
-    text = f"{len(slack)} of {num} calls can wait"
+    text = f"{len(slack)} of {_num(num, 'call')} can wait"
     if slack:
         text += f", up to {round(max(slack))} tokens of {round(plan.lengths.tokens)}"
     return Worth("priority", True, text, len(slack), "calls")
@@ -115,3 +115,7 @@ def _memory(peak: Peak, capacity: int | None) -> Worth:
     if capacity is not None:
         text += f"; {peak.num_programs(capacity)} runs fit {capacity}"
     return Worth("memory", True, text, total, "tokens")
+
+
+def _num(num: int, one: str, many: str = "") -> str:
+    return f"{num} {one if num == 1 else many or one + 's'}"

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from ....core.api.protocol import Image, Video
 from ..language import expressions as language
+from ..language.outlook import Outlook, RootOutlook
 from .graph import nodes as graph
 from .graph.blocks import Block
 from .graph.graph import Graph
 from .graph.nodes import TEXTS, Node, Read, TextNode
 from .graph.streams import Streams
 from .graph.values import reads_of
+from .passes.outlooks import Outlooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +54,14 @@ class Show:
 @dataclass(frozen=True, slots=True)
 class Branch:
     """A fork, and the streams of its branches. num_calls: of the branches that make calls; None:
-    all may. most: branches that may run at once; None: all."""
+    all may. root: what is known of its root; None: nothing. most: branches that may run at once;
+    None: all."""
 
     stream: int
     position: int
     items: tuple[int, ...]
     num_calls: int | None = None
+    root: RootOutlook | None = None
     most: int | None = None
 
 
@@ -66,34 +70,35 @@ Op: TypeAlias = Append | Compose | Show | Branch | graph.Join | graph.Begin | gr
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """What an execution submits, by block."""
+    """What an execution submits, by block. has_outlooks: the calls know what follows them."""
 
     blocks: tuple[Block, ...]
     ops: tuple[tuple[Op, ...], ...]
     backends: frozenset[str]
+    has_outlooks: bool
 
 
-def lowered(
-    graph_: Graph,
-    urgencies: Mapping[int, int],
-    num_calls: Mapping[int, int],
-    most: Mapping[int, int],
-) -> Lowered:
-    """The operations of a graph. urgencies: of calls, by position. num_calls, most: of forks, as in
-    `Branch`."""
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What the passes say of nodes, by position. urgencies, outlooks: of calls. num_calls, most: of
+    forks, as in `Branch`."""
+
+    urgencies: Mapping[int, int] = field(default_factory=dict)
+    outlooks: Outlooks = field(default_factory=Outlooks)
+    num_calls: Mapping[int, int] = field(default_factory=dict)
+    most: Mapping[int, int] = field(default_factory=dict)
+
+
+def lowered(graph_: Graph, advice: Advice) -> Lowered:
+    """The operations of a graph."""
     reads = Reads(graph_)
     ops = []
     for block in graph_.blocks:
-        found: list[Op] = []
-        for run in _grouped(graph_.nodes, block):
-            op = _op(graph_.nodes, run, urgencies, reads)
-            if isinstance(op, Branch):
-                at = op.position
-                op = Branch(op.stream, at, op.items, num_calls.get(at), most.get(at))
-            if op is not None:
-                found.append(op)
-        ops.append(tuple(found))
-    return Lowered(graph_.blocks, tuple(ops), _backends(graph_.nodes))
+        runs = _grouped(graph_.nodes, block)
+        found = (_op(graph_.nodes, run, advice, reads) for run in runs)
+        ops.append(tuple(op for op in found if op is not None))
+    has_outlooks = bool(advice.outlooks.calls)
+    return Lowered(graph_.blocks, tuple(ops), _backends(graph_.nodes), has_outlooks)
 
 
 def _grouped(nodes: Sequence[Node], block: Block) -> Iterator[range]:
@@ -111,7 +116,7 @@ def _continues(node: Node) -> bool:
     return isinstance(node, TEXTS) and node.continues
 
 
-def _op(nodes: Sequence[Node], run: range, urgencies: Mapping[int, int], reads: Reads) -> Op | None:
+def _op(nodes: Sequence[Node], run: range, advice: Advice, reads: Reads) -> Op | None:
     position, node = run.start, nodes[run.start]
     if isinstance(node, TEXTS):
         parts: tuple[TextNode, ...] = tuple(nodes[at] for at in run)  # type: ignore[misc]
@@ -124,24 +129,30 @@ def _op(nodes: Sequence[Node], run: range, urgencies: Mapping[int, int], reads: 
             return None
         case graph.Fork(stream, num):
             items = tuple(nodes[position + 1 + index].stream for index in range(num))
-            return Branch(stream, position, items)
+            known = advice.num_calls.get(position), advice.outlooks.roots.get(position)
+            return Branch(stream, position, items, *known, advice.most.get(position))
         case graph.Join() | graph.Begin() | graph.End():
             return node
         case graph.Media(data=None):
             return Show(node.stream, node)
-    expression = expression_of(node, urgencies.get(position, 0))
+    urgency, outlook = advice.urgencies.get(position, 0), advice.outlooks.calls.get(position)
+    expression = expression_of(node, urgency, outlook)
     is_read, is_stale = position in reads.all, position in reads.stale
     return Append(node.stream, position, expression, is_read, is_stale)
 
 
-def expression_of(node: Node, extra_priority: int = 0) -> language.Expression:
-    """The expression of the language that a node stands for, where it is one."""
+def expression_of(
+    node: Node, extra_priority: int = 0, outlook: Outlook | None = None
+) -> language.Expression:
+    """The expression of the language that a node stands for, where it is one. extra_priority,
+    outlook: of a call."""
     match node:
         case graph.Gen(_, name, sampling, constraint, backend, is_streamed, resample, scored_from):
             settings = constraint, backend, is_streamed, resample, scored_from
-            return language.Gen(name, sampling, *settings, extra_priority=extra_priority)
+            known: dict[str, Any] = {"extra_priority": extra_priority, "outlook": outlook}
+            return language.Gen(name, sampling, *settings, **known)
         case graph.Select(_, name, options, method, backend):
-            return language.Select(name, options, method, backend, extra_priority)
+            return language.Select(name, options, method, backend, extra_priority, outlook)
         case graph.Media(_, bytes() as data, _, int(num_frames)):
             return language.Media(Video(data, num_frames))
         case graph.Media(_, bytes() as data):

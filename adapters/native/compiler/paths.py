@@ -11,7 +11,7 @@ from .graph.moving import moved, moved_read, moved_value
 from .graph.nodes import OPENERS, Node, Read
 from .graph.validation import MAX_PATHS
 from .graph.values import Value
-from .markers import Markers
+from .markers import markers_of
 from .recorder import Decision, Recorder
 
 Body: TypeAlias = Callable[[Recorder], Value]
@@ -43,7 +43,7 @@ def explore(run: Body, edge: str, refuse: Callable[[str, str], Any]) -> Tree:
     paths: list[Path] = []
     script: Sequence[int] | None = ()
     while script is not None:
-        recorder = Recorder(Markers(edge), script)
+        recorder = Recorder(markers_of(edge), script)
         value = run(recorder)
         paths.append(Path(tuple(recorder.nodes), tuple(recorder.decisions), value))
         script = _next_script(recorder.decisions)

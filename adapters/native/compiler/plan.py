@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from ....core.api.protocol import Prompt
 from ..interpreter.transcript import Transcript
 from ..language import expressions as language
 from .graph.graph import Graph
 from .graph.nodes import CALLS, Node
-from .lowering import Branch, Lowered, expression_of, lowered
+from .lowering import expression_of
 from .passes.folding import Folded, folded
-from .passes.lengths import Lengths, calling_branches, lengths_of
+from .passes.lengths import Lengths, lengths_of
 from .passes.liveness import without_dead
 from .passes.names import checked_passes
 from .passes.prefixes import constant_prefix
@@ -23,16 +23,15 @@ from .passes.roots import Root, roots_of
 class Plan:
     """How a graph is run.
 
-    passes: that are on. source: the graph before them. graph: the one that is run. program: what is
-    submitted. plain: the same without merged texts, for runs that speculate. prefix: nodes that
-    every run begins with, where these are planted.
+    passes: that are on. source: the graph before them. graph: the one that is run. live: the same
+    without merged texts, for runs that speculate. prefix: nodes that every run begins with, where
+    these are planted.
     """
 
     passes: frozenset[str]
     source: Graph
     graph: Graph
-    program: Lowered
-    plain: Lowered
+    live: Graph
     folding: Folded
     lengths: Lengths
     prefix: tuple[Node, ...]
@@ -41,19 +40,6 @@ class Plan:
     def is_ahead(self) -> bool:
         """Whether no read of a variable waits."""
         return "ahead" in self.passes
-
-    def limited(self, most: Mapping[int, int]) -> Lowered:
-        """The program, of whose forks only so many branches run together."""
-        if not most:
-            return self.program
-        ops = tuple(
-            tuple(
-                replace(op, most=most.get(op.position)) if isinstance(op, Branch) else op
-                for op in block
-            )
-            for block in self.program.ops
-        )
-        return replace(self.program, ops=ops)
 
     @property
     def roots(self) -> tuple[Root, ...]:
@@ -72,15 +58,13 @@ def planned(graph: Graph, passes: Iterable[str] | None = None) -> Plan:
     live = without_dead(graph) if "dead" in names else graph
     found = folded(live)
     used = found.graph if "fold" in names else live
-    lengths = lengths_of(used)
     return Plan(
         names,
         graph,
         used,
-        _lowered(used, lengths, names),
-        _lowered(live, lengths_of(live), names),
+        live,
         found,
-        lengths,
+        lengths_of(used, is_ahead="ahead" in names),
         constant_prefix(used) if "prefixes" in names else (),
     )
 
@@ -97,11 +81,6 @@ def prompt_of(prefix: Iterable[Node]) -> Prompt:
             case language.RoleBegin() | language.RoleEnd() as mark:
                 transcript.extend((mark,))
     return transcript.prompt()
-
-
-def _lowered(graph: Graph, lengths: Lengths, names: frozenset[str]) -> Lowered:
-    urgencies = lengths.urgencies() if "priority" in names else {}
-    return lowered(graph, urgencies, calling_branches(graph) if "hints" in names else {}, {})
 
 
 def _num_calls(graph: Graph) -> int:

@@ -10,7 +10,7 @@ from ....core.api.protocol import Image, InvalidCall, ProgramError
 from ..interpreter.variables import UnsetVariable
 from ..language import expressions as language
 from ..language.choices import METHODS
-from ..language.unknown import Form, Unknown, UnknownMedia
+from ..language.unknown import Form, Marked, Unknown, UnknownMedia
 from .errors import Location, NotTraceable, caller_location
 from .graph import nodes as graph
 from .graph.nodes import Node, Read
@@ -24,6 +24,11 @@ _INSTEAD = {
     Set: "branch on a select(...), whose options are known, or run the program uncompiled",
 }
 _DAMAGED = "changes a text that has unknown parts, other than by putting texts together"
+_AS_TEXT = 'make a text of it, as in "\\n".join(map(str, s["answers"])), or append it by itself'
+_LOOKED_UP = (
+    'look up the variable of a select by itself, as in table[s["kind"]]: its options are known; or'
+    " fix the argument"
+)
 _PLAIN = (type(None), bool, int, float, bytes)
 
 
@@ -75,16 +80,37 @@ class Recorder:
         """As `Tracer.marker`."""
         if self._markers.is_in(spec):
             self.refuse("has an unknown value in a format specification", "write the width itself")
-        return self._markers.add(Inserted(unknown.reference, form, spec))
+        try:
+            return self._markers.add(Inserted(unknown.reference, form, spec))
+        except ValueError as error:
+            self.refuse(f"has more than {error}", "divide the program, or run it uncompiled")
+
+    def explained(self, error: Exception) -> tuple[str, str | None]:
+        """What a program raised, with names in place of markers; and what to write instead, where
+        that is known."""
+        kind, texts = type(error).__name__, [it for it in error.args if isinstance(it, str)]
+        if isinstance(error, TypeError) and Unknown.__name__ in str(error):
+            return f"gives a value that is not known to what takes text only ({error})", _AS_TEXT
+        if not any(map(self._markers.is_in, texts)):
+            return f"raises {kind}: {error}", None
+        shown = ", ".join(map(self._markers.named, texts))
+        return f"raises {kind} for a text with unknown parts, {shown!r:.200}", _LOOKED_UP
 
     def value(self, unknown: Unknown, operation: str) -> Any:
         """As `Tracer.value`."""
+        source = self._source(unknown)
+        if isinstance(source, graph.Select):
+            return self._decided(unknown.reference.read, source.options)
+        self._refuse_operation(unknown.reference, operation)
+
+    def has_options(self, unknown: Unknown) -> bool:
+        """As `Tracer.has_options`."""
+        return isinstance(self._source(unknown), graph.Select)
+
+    def _source(self, unknown: Unknown) -> Node | None:
+        """What sets the variable that an unknown is; None for an argument."""
         reference = unknown.reference
-        if isinstance(reference, Set):
-            source = self.nodes[reference.read.source]
-            if isinstance(source, graph.Select):
-                return self._decided(reference.read, source.options)
-        self._refuse_operation(reference, operation)
+        return self.nodes[reference.read.source] if isinstance(reference, Set) else None
 
     def record(self, stream: int, node: language.Expression) -> None:
         """An expression without rows is appended to a stream."""
@@ -148,7 +174,7 @@ class Recorder:
     def _returned(self, value: Any) -> Value:
         if type(value) is Unknown:
             return value.reference  # type: ignore[no-any-return]
-        if type(value) is str:
+        if type(value) in (str, Marked):
             parts = self._split(value)
             return Plain(value) if all(type(it) is str for it in parts) else Composed(parts)
         if type(value) in _PLAIN:

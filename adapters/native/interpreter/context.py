@@ -20,6 +20,7 @@ from ....core.api.protocol import (
 )
 from ....core.common.harmless import hint_errors
 from ...hints.courses import Course
+from ..language.outlook import Outlook
 from ..language.settings import Settings
 from .meta import Totals
 from .speculation import pays
@@ -27,6 +28,7 @@ from .stream import Action, Stream
 
 _log = logging.getLogger("forkroot.programs")
 _MOST = 100  # priority of a call
+NO_ROOT = ForkHint("")
 
 
 def free(num_chars: int) -> None:
@@ -38,7 +40,8 @@ class Context:
 
     worker: runs the steps that replies have set free; shared by the runs of a batch.
     outer: the run that this one is a part of: its streams end with those of that run.
-    totals: what all calls of the run used.
+    totals: what all calls of the run used. program: the name of the run in hints. first, roots: of
+      a compiled program, the hint of its first call, and those of forks by their position.
     course: of the run, from which hints say what follows; None: of runs without any.
     spend: called with the number of characters of each text that a state of the run gets, before it
       gets it; what it raises ends the run, or the state.
@@ -60,6 +63,10 @@ class Context:
         self._abort_error: BaseException | None = None
         self.totals: Totals = Totals() if outer is None else outer.totals
         self.course: Course | None = course if outer is None else outer.course
+        own = uuid4().hex if self.course is None else self.course.name
+        self.program: str = own if outer is None else outer.program
+        self.first: ForkHint | None = None
+        self.roots: dict[int, ForkHint] = {}
         self._infos: dict[int, tuple[Backend, BackendInfo]] = {}
         settings.find()
 
@@ -98,7 +105,13 @@ class Context:
             **fields,
         )
 
-    def placed(self, call: Call, label: str, known: ForkHint | None = None) -> Call:
+    def root_of(self, outlook: Outlook) -> ForkHint:
+        """The hint of the root that a call of a compiled program names."""
+        if outlook.is_first and self.first is not None:
+            return self.first
+        return self.roots.get(-1 if outlook.root is None else outlook.root, NO_ROOT)
+
+    def with_rest(self, call: Call, label: str, known: ForkHint | None = None) -> Call:
         """The call with what is expected to follow it. label: the place in the program from which
         it is made. known: what is left there for sure."""
         course = self.course

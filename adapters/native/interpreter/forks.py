@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from ....core.api.protocol import ForkHint, InvalidCall, Sampling
 from ....core.common.harmless import hint_errors
-from .context import new_root
+from .hints import root_of
 from .interpreter import Feed, Interpreter
 from .stream import countdown
 
@@ -42,12 +42,15 @@ class Branch:
         branch.stream.resume()
 
 
-def fork(parent: Interpreter, num: int, num_calls: int | None = None) -> list[Branch]:
+def fork(
+    parent: Interpreter, num: int, num_calls: int | None = None, root: ForkHint | None = None
+) -> list[Branch]:
     """`num` branches that go on where `parent` is once it has run what was submitted so far. What
     stands for an interpreter while a program is traced forks by itself.
 
     The shared prefix is sent first, as a call that only plants it; each branch's first call names
-    the same root. num_calls: branches that make a call; None: all may. Raises InvalidCall unless
+    the same root. num_calls: branches that make a call; None: all may. root: the hint of the shared
+    prefix, where the calls that name it are known by themselves. Raises InvalidCall unless
     num >= 1.
     """
     if not isinstance(parent, Interpreter):
@@ -57,8 +60,9 @@ def fork(parent: Interpreter, num: int, num_calls: int | None = None) -> list[Br
     parent.stream.check_open()
     num_expected = num if num_calls is None else num_calls
     is_shared = num_expected > 1 and parent.context.settings.hints
-    hint = new_root(num_expected) if is_shared else None
-    branches = [Branch(parent, hint) for _ in range(num)]
+    own = root_of(num_expected, parent.context) if is_shared and root is None else None
+    branches = [Branch(parent, own) for _ in range(num)]
+    hint = own if root is None else root
 
     def begin() -> bool:
         if hint is not None:

@@ -42,6 +42,7 @@ from ..language.expressions import (
     variables_of,
 )
 from .context import Context
+from .hints import with_outlook
 from .meta import choice_meta, gen_meta, select_meta
 from .resampling import resampled
 from .speculation import (
@@ -136,12 +137,12 @@ class Interpreter(Waiting):
             self.prompt(backend),
             sampling,
             constraint=node.constraint,
-            hint=self._take_hint(),
+            hint=self._hint_of(node),
             stream=(settings.stream or node.stream) and not is_changed,
             scored_from=scored_from,
             extra_priority=node.extra_priority,
         )
-        call = self.context.placed(call, node.name or "", self._known())
+        call = self._with_rest(call, node)
 
         def settle(completions: Sequence[Completion]) -> None:
             completion, resampling_meta = completions[0], dict[str, Any]()
@@ -191,9 +192,9 @@ class Interpreter(Waiting):
         plan = self._speculation.plan(sampling, queued, settings.sampling)
         if plan is None:
             return self._generate(node)
-        backend, hint = settings.find(), self._take_hint()
+        backend, hint = settings.find(), self._hint_of(node)
         call = self.context.call(self.prompt(backend), plan.sampling, hint, stream=True)
-        call = self.context.placed(call, node.name or "")
+        call = self.context.with_rest(call, node.name or "")
         replies, lead = self._send(backend, [call]), ""
         if is_unopened(replies[0]):
             prompt, lead = without_opening(call.prompt)
@@ -253,10 +254,10 @@ class Interpreter(Waiting):
     def _select(self, node: Select) -> bool:
         method = find_method(node.method)
         backend = self.context.settings.find(node.backend)
-        prompt, hint = self.prompt(backend), self._take_hint()
+        prompt, hint = self.prompt(backend), self._hint_of(node)
         fields: dict[str, Any] = {"options": node.options, "extra_priority": node.extra_priority}
         call = self.context.call(prompt, Sampling(), hint, scoring=method.scoring, **fields)
-        calls = [self.context.placed(call, node.name or "", self._known())]
+        calls = [self._with_rest(call, node)]
         if method.needs_unconditional:
             calls.append(self.context.call((), Sampling(), **fields))
 
@@ -299,9 +300,24 @@ class Interpreter(Waiting):
             check_media(prompt, info.features, info.model)
         return prompt
 
-    def _take_hint(self) -> ForkHint | None:
+    def take_hint(self) -> ForkHint | None:
+        """The hint of the root that was announced for the next call, which then names none."""
         hint, self._hint = self._hint, None
         return hint
+
+    def _hint_of(self, node: Gen | Select) -> ForkHint | None:
+        """What a compiled program knows at this call; otherwise the root that was announced for the
+        next call."""
+        outlook, context = node.outlook, self.context
+        if outlook is None:
+            return self.take_hint()
+        return with_outlook(context.root_of(outlook), outlook, context.program)
+
+    def _with_rest(self, call: Call, node: Gen | Select) -> Call:
+        """The call with what is expected to follow it, where that is not known."""
+        if node.outlook is not None:
+            return call
+        return self.context.with_rest(call, node.name or "", self._known())
 
     def _known(self) -> ForkHint | None:
         """What is queued behind the running step: that much follows at least. None: nothing is, and

@@ -14,6 +14,7 @@ from ....core.api.protocol import Backend, Constraint, Image, InvalidCall, Video
 from ....core.common.suggestions import closest
 from ...common.surrogates import check_text
 from .choices import Method
+from .outlook import Outlook
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _COMMON = "system, user, assistant, and tool or others where it has them"
@@ -79,6 +80,7 @@ class Gen(Expression):
     scored_from: as in `Call`; None: that of the run.
     split: how the answer is divided, if it is.
     extra_priority: added to the priority that the run gives its calls.
+    outlook: what is known of the calls behind this one; None: nothing.
     """
 
     name: str | None = None
@@ -90,18 +92,20 @@ class Gen(Expression):
     scored_from: int | None = None
     split: Split | None = None
     extra_priority: int = 0
+    outlook: Outlook | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Select(Expression):
     """The likeliest of `options`, kept as variable `name` and appended to the prompt.
-    extra_priority: as in `Gen`."""
+    extra_priority, outlook: as in `Gen`."""
 
     name: str | None
     options: tuple[str, ...]
     method: str | Method
     backend: Backend | str | None = None
     extra_priority: int = 0
+    outlook: Outlook | None = None
 
 
 @dataclass(frozen=True, slots=True)

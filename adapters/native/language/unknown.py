@@ -21,6 +21,9 @@ class Tracer(Protocol):
     def marker(self, unknown: Unknown, form: Form, spec: str) -> str:
         """A text that stands for the unknown's text in this form."""
 
+    def has_options(self, unknown: Unknown) -> bool:
+        """Whether `value` gives one."""
+
     def value(self, unknown: Unknown, operation: str) -> Any:
         """The value of the unknown on this path, where it is one of some options; raises
         NotTraceable, which names the operation, where it is not."""
@@ -45,6 +48,11 @@ class Unknown(Expression):
         tracer: Tracer = object.__getattribute__(self, "_tracer")
         return tracer.value(self, operation)
 
+    def has_options(self) -> bool:
+        """Whether it is one of the options of a select."""
+        tracer: Tracer = object.__getattribute__(self, "_tracer")
+        return tracer.has_options(self)
+
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         return type(self.known("isinstance(...)"))
@@ -58,16 +66,16 @@ class Unknown(Expression):
         raise AttributeError(f"the value is not known: it takes no attribute {name!r}")
 
     def __format__(self, spec: str) -> str:
-        return self.text("format", spec)
+        return Marked(self, "format", spec)
 
     def __str__(self) -> str:
-        return self.text("str")
+        return Marked(self, "str")
 
     def __repr__(self) -> str:
-        return self.text("repr")
+        return Marked(self, "repr")
 
     def __add__(self, other: Any) -> Any:
-        if type(other) is str:
+        if type(other) in (str, Marked):
             return self.text() + other
         if type(other) is Unknown:
             return self.text() + other.text()
@@ -76,7 +84,7 @@ class Unknown(Expression):
         return self.known("+") + other
 
     def __radd__(self, other: Any) -> Any:
-        if type(other) is str:
+        if type(other) in (str, Marked):
             return other + self.text()
         return other + self.known("+")
 
@@ -85,6 +93,59 @@ class Unknown(Expression):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.known("(...)")(*args, **kwargs)
+
+
+class Marked(str):
+    """The text of one unknown value, by `str`, `repr` or an f-string without anything else: a
+    marker, of which may be asked what may be asked of the value."""
+
+    _unknown: Unknown
+    _form: Form
+    _spec: str
+
+    def __new__(cls, unknown: Unknown, form: Form, spec: str = "") -> Marked:
+        found = super().__new__(cls, unknown.text(form, spec))
+        found._unknown, found._form, found._spec = unknown, form, spec
+        return found
+
+    def __format__(self, spec: str) -> str:
+        if type(spec) is str and spec == "":
+            return self
+        if self._spec:  # a text that was made by another specification
+            return format(self._known("format(...)"), spec)
+        return Marked(self._unknown, "repr" if self._form == "repr" else "str", spec)
+
+    def __str__(self) -> str:
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is Marked and str.__eq__(self, other):
+            return True
+        known: Any = other
+        if type(known) is Unknown:
+            known = known.known("==")
+        elif type(known) is Marked:
+            known = known._known("==")
+        return bool(self._known("==") == known)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        """Of the option of a select, else of the marker, by which the same text is found again."""
+        is_option = self._unknown.has_options()
+        return hash(self._known("as a key")) if is_option else str.__hash__(self)
+
+    def __len__(self) -> int:
+        return len(self._known("len(...)"))
+
+    def __bool__(self) -> bool:
+        return bool(self._known("bool(...), as in `if` and `and`"))
+
+    def _known(self, operation: str) -> str:
+        value = self._unknown.known(operation)
+        made = str(value) if self._form == "str" else value
+        return format(repr(value) if self._form == "repr" else made, self._spec)
 
 
 @dataclass(frozen=True, slots=True)

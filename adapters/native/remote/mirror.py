@@ -60,6 +60,8 @@ class Mirror:
                 saved = Saved.from_json(report["state"])
                 with self._stream.lock:
                     saved.restore(self.interpreter, is_over=False)
+                    for name in self._variables.values.keys() - saved.values.keys():
+                        self._variables.expect(name)  # it was to be set again
             if report.get("unset") is not None:
                 name, known, coming = report["unset"]
                 error = UnsetVariable(name, known, coming)

@@ -107,7 +107,7 @@ def hindrance(settings: Settings) -> str | None:
     if settings.speculate:
         return "speculate= is for calls that are sent one by one"
     if not isinstance(backend, ProgramHost):
-        return f"the backend, a {type(backend).__name__}, is no server that runs programs"
+        return f"the backend ({type(backend).__name__}) is no server that runs programs"
     with suppress(ForkrootError):  # the run itself raises it
         if not backend.takes_programs():
             return (

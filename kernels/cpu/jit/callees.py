@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
+import numba
 
+_njit: Any = numba.njit  # its types know fewer options
 _SETTINGS = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-callee: Any = njit(**_SETTINGS)
-inlined_callee: Any = njit(**_SETTINGS, forceinline=True)  # no call in an inner loop
+callee = _njit(**_SETTINGS)
+inlined_callee = _njit(**_SETTINGS, forceinline=True)  # no call in an inner loop

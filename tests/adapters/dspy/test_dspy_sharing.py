@@ -16,7 +16,7 @@ from dspy import lm15
 
 from forkroot.adapters.dspy import Engine, watcher
 from forkroot.adapters.dspy.hints import returning
-from forkroot.adapters.testing import ScriptedBackend, written
+from forkroot.adapters.testing import ScriptedBackend, root_of, written
 from forkroot.core.api.protocol import Call, Completion, InvalidCall, Overloaded, Regex, Usage
 from forkroot.core.common.harmless import hint_errors
 
@@ -69,9 +69,9 @@ def test_all_but_the_last_message_is_hinted() -> None:
     with dspy.context(lm=lm):
         predict(question="2 + 2?")
         predict(question="3 + 3?")
-    first, second = (call.hint for call in backend.calls)
+    first, second = map(root_of, backend.calls)
     assert first is not None
-    assert first.prefix_end == 3
+    assert first[-1] == 3
     assert first == second
 
 
@@ -327,3 +327,27 @@ def test_what_a_backend_object_has_seen_is_kept() -> None:
     assert [call.hint is None for call in backend.calls if call.sampling.max_tokens != 0] == [
         *(True, False),
     ]
+
+
+def test_a_module_says_in_its_second_run_what_follows_its_first_predictor() -> None:
+    class Chain(dspy.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = dspy.Predict("question -> thought: int")
+            self.last = dspy.Predict("thought -> answer: int")
+
+        def forward(self, question: str) -> Any:
+            return self.last(thought=str(self.first(question=question).thought))
+
+    backend = ScriptedBackend(
+        "[[ ## thought ## ]]\n1\n\n[[ ## answer ## ]]\n2\n\n[[ ## completed ## ]]"
+    )
+    chain = Chain()
+    with dspy.context(lm=lm_of(backend)):
+        for _ in range(2):
+            chain(question="Why?")
+        chain.first(question="Alone?")
+    hints = [call.hint for call in backend.calls if call.sampling.max_tokens != 0]
+    assert [it.calls_left for it in hints if it is not None] == [None, None, 1, 0, 0]
+    assert [it.next_use for it in hints if it is not None][2:] == [0, 0, 0]
+    assert len({it.program for it in hints if it is not None}) == 3

@@ -365,3 +365,15 @@ def test_a_batch_goes_on_without_what_the_cache_has() -> None:
     again = questions(backend)[num_calls:]
     assert len(again) > 0
     assert all("question 3" in prompt_text(call.prompt) for call in again)
+
+
+def test_a_chain_says_in_its_second_run_what_follows_its_first_call() -> None:
+    backend = ScriptedBackend("a word")
+    model = ChatForkroot(backend=backend)
+    chain = model | (lambda answer: f"Go on: {answer.content}") | model
+    chain = chain.with_config(run_name="a chain that is followed")
+    for _ in range(2):
+        chain.invoke("Begin.")
+    hints = [call.hint for call in backend.calls if call.sampling.max_tokens != 0]
+    assert [it.calls_left for it in hints if it is not None] == [None, None, 1, 0]
+    assert len({it.program for it in hints if it is not None}) == 2

@@ -162,3 +162,18 @@ def test_a_batch_of_one_and_a_batch_without_hints_say_nothing() -> None:
     function(body).run_batch([{}], backend=backend)
     function(body).run_batch([{}, {}], backend=backend, hints=False)
     assert {root_of(call) for call in backend.calls} == {None}
+
+
+def test_a_second_run_says_what_followed_in_the_first() -> None:
+    @function
+    def story(s):
+        s += "A tale of " + gen("hero")
+        s += f" the {len(s['hero'])}th and of " + gen("foe")
+
+    backend = ScriptedBackend("a word", features=ALL_FEATURES)
+    for _ in range(2):
+        story.run(backend=backend)
+    hints = [call.hint for call in backend.calls]
+    assert [hint.calls_left for hint in hints] == [None, None, 1, 0]
+    assert len({hint.program for hint in hints}) == 2
+    assert "0 of 2 guesses wrong" in story.courses.report()

@@ -55,7 +55,8 @@ class ConstantText(Node):
 class Argument(Node):
     """An argument of the program as text.
 
-    form: how it becomes text: it is one ("text"), format(value, spec), str(value), repr(value).
+    form: how it becomes text: it is one ("text"), format(value, spec), format(str(value), spec),
+      format(repr(value), spec).
     continues: as in `ConstantText`.
     """
 

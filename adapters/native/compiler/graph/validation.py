@@ -239,7 +239,7 @@ def _located(where: str, check: Any) -> None:
 def _check_form(where: str, form: str, spec: str) -> None:
     if form not in FORMS:
         raise InvalidGraph(f"{where}.form", form, " | ".join(FORMS))
-    if not _SPEC.fullmatch(spec) or (spec and form != "format"):
+    if not _SPEC.fullmatch(spec) or (spec and form == "text"):
         raise InvalidGraph(f"{where}.spec", spec, _SPECS)
 
 

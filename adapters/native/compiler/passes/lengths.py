@@ -9,9 +9,9 @@ from ..graph.graph import Graph
 from ..graph.nodes import CALLS, Fork, ForkItem, Gen, Join, Node, Variable
 from .ways import Ways
 
-_MOST_WORK = 2_000_000  # nodes, over all paths
+MOST_WORK = 2_000_000  # nodes, over all paths
+DEFAULT_TOKENS = 128  # of a gen that sets none
 _LEVELS = 4
-_DEFAULT = 128  # tokens of a gen that sets none
 Cost = Callable[[Node], float]
 
 
@@ -33,30 +33,35 @@ class Lengths:
         return {at: -max(1, round(_LEVELS * share)) for at, share in shares.items()}
 
 
-def lengths_of(graph: Graph) -> Lengths:
-    """The lengths of a graph; without slack for one with very many paths."""
+def lengths_of(graph: Graph, default: int = DEFAULT_TOKENS, is_ahead: bool = True) -> Lengths:
+    """The lengths of a graph; without slack for one with very many paths. default: tokens of a gen
+    that sets none. is_ahead: whether no read of a variable waits."""
     ways = Ways(graph)
     ends = [index for index, block in enumerate(graph.blocks) if block.switch is None]
-    if len(ends) * len(graph.nodes) > _MOST_WORK:
+    if len(ends) * len(graph.nodes) > MOST_WORK:
         ends = ends[:1]
     slack: dict[int, float] = {}
     tokens, calls, waiting = 0.0, 0, 0
     for index in ends:
-        edges = edges_of(ways, index)
-        total, found = _slack(ways, index, edges, num_tokens)
+        ahead, waits = edges_of(ways, index), edges_of(ways, index, is_ahead=False)
+        total, found = _slack(
+            ways, ahead if is_ahead else waits, lambda node: num_tokens(node, default)
+        )
         tokens = max(tokens, total)
-        calls = max(calls, round(_slack(ways, index, edges, _one)[0]))
-        waiting = max(waiting, _waiting_calls(ways, index))
+        calls = max(calls, round(_slack(ways, ahead, _one)[0]))
+        waiting = max(waiting, round(_slack(ways, waits, _one)[0]))
         for position, value in found.items():
             slack[position] = min(value, slack.get(position, value))
     is_whole = len(ends) == sum(block.switch is None for block in graph.blocks)
     return Lengths(tokens, calls, waiting, slack if is_whole else {})
 
 
-def num_tokens(node: Node) -> float:
-    """The tokens that a node writes, at most; one for a select."""
+def num_tokens(node: Node, default: int = DEFAULT_TOKENS) -> float:
+    """The tokens that a node writes, at most; one for a select. default: of a gen that sets
+    none."""
     if isinstance(node, Gen):
-        return float(node.sampling.get("max_tokens", _DEFAULT) or _DEFAULT)
+        limit = node.sampling.get("max_tokens", default)
+        return float(DEFAULT_TOKENS if limit is None else limit)
     return _one(node)
 
 
@@ -64,44 +69,35 @@ def _one(node: Node) -> float:
     return float(isinstance(node, CALLS))
 
 
-def edges_of(ways: Ways, end: int) -> dict[int, list[int]]:
-    """For each node on the way to an end, the nodes that it comes after."""
+def edges_of(ways: Ways, end: int, is_ahead: bool = True) -> dict[int, list[int]]:
+    """For each node on the way to an end, the nodes that it comes after. is_ahead: whether no read
+    of a variable waits; else all nodes behind one come after what it reads."""
     found: dict[int, list[int]] = {}
     last: dict[int, int] = {}
     switches = _switches(ways, end)
-    chosen: list[int] = []  # the select that led here
+    awaited: dict[int, int] = {}  # by stream, the last node that the program has waited for
     for position, node in ways.nodes(end):
         before = list(_direct(node, ways, last))
-        if position in switches:
-            chosen = [switches[position]]
+        sources = switches.get(position, [])
         if isinstance(node, Variable):
             before.append(node.read.source)
+            sources = sources if is_ahead else [*sources, node.read.source]
+        for source in sources:
+            stream = ways.graph.nodes[source].stream
+            awaited[stream] = max(source, awaited.get(stream, source))
         last[node.stream] = position
-        found[position] = before + chosen
+        found[position] = [*before, *awaited.values()]
     return found
 
 
-def _waiting_calls(ways: Ways, end: int) -> int:
-    """Calls one after the other, where each read of a variable waits before the program goes on."""
-    until: dict[int, float] = {}
-    waited = 0.0
-    for position, before in edges_of(ways, end).items():
-        node = ways.graph.nodes[position]
-        if isinstance(node, Variable):
-            waited = max(waited, until[node.read.source])
-        start = max((until[it] for it in before), default=0.0)
-        until[position] = max(start, waited) + _one(node)
-    return round(max(until.values(), default=0.0))
-
-
-def _switches(ways: Ways, end: int) -> dict[int, int]:
-    """By the position of the first node of each block, the select that led there."""
-    found: dict[int, int] = {}
+def _switches(ways: Ways, end: int) -> dict[int, list[int]]:
+    """By the position of the first node of each block, the selects that led there."""
+    found: dict[int, list[int]] = {}
     blocks = ways.graph.blocks
     for index, following in zip(ways.way(end), ways.way(end)[1:], strict=False):
         switch = blocks[index].switch
         assert switch is not None
-        found[blocks[following].start] = switch.read.source
+        found.setdefault(blocks[following].start, []).append(switch.read.source)
     return found
 
 
@@ -116,7 +112,7 @@ def _direct(node: Node, ways: Ways, last: Mapping[int, int]) -> Iterator[int]:
 
 
 def _slack(
-    ways: Ways, end: int, edges: Mapping[int, list[int]], cost: Cost
+    ways: Ways, edges: Mapping[int, list[int]], cost: Cost
 ) -> tuple[float, dict[int, float]]:
     nodes = ways.graph.nodes
     until: dict[int, float] = {}

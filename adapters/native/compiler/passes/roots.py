@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 from ..graph.graph import Graph
 from ..graph.nodes import CALLS, Fork
-from .lengths import edges_of, num_tokens
+from .lengths import MOST_WORK
+from .timeline import Timeline
 from .ways import Ways
-
-_MOST_WORK = 2_000_000  # uses of roots, over all paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ def roots_of(graph: Graph) -> tuple[Root, ...]:
     forks = sum(isinstance(node, Fork) for node in graph.nodes)
     calls = sum(isinstance(node, CALLS) for node in graph.nodes)
     ends = [index for index, block in enumerate(graph.blocks) if block.switch is None]
-    if not forks or (forks * calls + len(graph.nodes)) * len(ends) > _MOST_WORK:
+    if not forks or (forks * calls + len(graph.nodes)) * len(ends) > MOST_WORK:
         return ()
     ways = Ways(graph)
     moments = [_Moments(ways, end) for end in ends]
@@ -71,22 +70,12 @@ def roots_of(graph: Graph) -> tuple[Root, ...]:
 
 
 class _Moments:
-    """When the nodes on one way through a graph run: steps and tokens before each, and behind."""
+    """The uses of roots on one way through a graph."""
 
     def __init__(self, ways: Ways, end: int) -> None:
         self._ways, self._end = ways, end
-        self.steps: dict[int, int] = {}
-        self.starts: dict[int, float] = {}
-        for position, before in edges_of(ways, end).items():
-            self.steps[position] = max(map(self._step_behind, before), default=0)
-            self.starts[position] = max(map(self.end_of, before), default=0.0)
-
-    def _step_behind(self, position: int) -> int:
-        return self.steps[position] + isinstance(self._ways.graph.nodes[position], CALLS)
-
-    def end_of(self, position: int) -> float:
-        """Tokens of the longest path through a node."""
-        return self.starts[position] + num_tokens(self._ways.graph.nodes[position])
+        timeline = Timeline(ways, end)
+        self.steps, self.starts, self.ends = timeline.steps, timeline.starts, timeline.ends
 
     def uses(self) -> dict[int, list[int]]:
         """For each fork on the way, the calls whose prompts begin with what it forks."""
@@ -124,7 +113,7 @@ def _root(fork: int, found: list[tuple[_Moments, list[int]]], num_ways: int) -> 
             nums[use] = nums.get(use, 0) + 1
             steps[use] = min(steps.get(use, moments.steps[use]), moments.steps[use])
             tokens[use] = min(tokens.get(use, moments.starts[use]), moments.starts[use])
-            left = max(left, moments.end_of(use) - moments.starts[fork])
+            left = max(left, moments.ends[use] - moments.starts[fork])
     order = sorted(nums, key=lambda use: (steps[use], use))
     all_uses = tuple(Use(it, steps[it], tokens[it], nums[it] == num_ways) for it in order)
     return Root(fork, min(moments.steps[fork] for moments, _ in found), all_uses, left)

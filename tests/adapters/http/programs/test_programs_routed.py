@@ -60,6 +60,42 @@ def test_a_run_through_a_router_reads_as_a_run_here(
     assert routed.router.info().counters["placed"] == 1
 
 
+@pytest.mark.parametrize("remote", [True, False], ids=["whole", "call by call"])
+@pytest.mark.parametrize("is_routed", [False, True], ids=["server", "router"])
+def test_calls_know_what_follows_them_wherever_their_program_runs(
+    programs: dict[str, CompiledProgram],
+    served: Served,
+    client: Client,
+    is_routed: bool,
+    remote: bool,
+) -> None:
+    here, there = ScriptedBackend(answering), ScriptedBackend(answering)
+    programs["judge"].run(essay="tea", backend=here)
+    url = Routed(served, client, there).url if is_routed else served(there)
+    programs["judge"].run(essay="tea", backend=client(url), remote=remote)
+    expected = sorted(map(known, here.calls))
+    assert expected[0][1:4] == (0, 0, 0)  # the last call
+    assert sorted(map(known, there.calls)) == expected
+    (root,) = [call.hint for call in there.calls if call.sampling.max_tokens == 0]
+    named = [call for call in there.calls if call.hint and call.hint.root == root.root]
+    assert len(named) == 1 + root.branches == 5  # the root itself, three branches and the grade
+
+
+def known(call: Any) -> tuple[Any, ...]:
+    """What a call says of the calls behind it."""
+    hint = call.hint
+    priority = call.priority
+    is_root = call.sampling.max_tokens == 0
+    return (
+        is_root,
+        hint.calls_left,
+        hint.tokens_left,
+        hint.next_use,
+        priority,
+        prompt_text(call.prompt),
+    )
+
+
 def test_a_program_of_a_dead_engine_is_run_by_another_replica(
     programs: dict[str, CompiledProgram], served: Served, client: Client
 ) -> None:

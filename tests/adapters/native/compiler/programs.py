@@ -27,6 +27,8 @@ from forkroot.core.api.protocol import Call
 from forkroot.examples.essay_judge import essay_judge
 from forkroot.examples.picture_judge import clip_judge, frame_judge, picture_judge
 
+from .odd_programs import ODD
+
 PNG = bytes.fromhex("89504e470d0a1a0a") + b"picture"
 SCHEMA = {"type": "object", "properties": {"b": {"type": "integer"}, "a": {"type": "string"}}}
 
@@ -368,6 +370,7 @@ CASES = [
     Case(judge, {"root": "Root."}, {"questions": ["a", "b", "c"], "length": 4}),
     Case(read, {"name": "Ann", "age": 3, "passage": "Ann is 3."}),
     Case(read, {"name": "Ann", "age": 3, "passage": "Ann is 3."}, settings={"speculate": 40}),
+    *(Case(*odd) for odd in ODD),
 ]
 
 

@@ -130,10 +130,13 @@ def test_a_prefix_of_a_chat_is_whole_messages() -> None:
     assert [message.role for message in call.prompt.messages] == ["system"]
 
 
-def test_a_hint_of_a_fork_has_the_branches_that_call() -> None:
+def test_a_hint_of_a_fork_has_the_calls_that_name_its_root() -> None:
     backend = ScriptedBackend(answer)
     uneven.compile().run(topic="tea", backend=backend)
-    assert [call.hint.branches for call in planted(backend) if call.hint] == [2]
+    (root,) = planted(backend)
+    assert root.hint is not None
+    assert root.hint.branches == 4
+    assert [call.hint.root for call in backend.calls if call.hint] == [root.hint.root] * 5
     backend = ScriptedBackend(answer)
     uneven.compile(passes=("fold",)).run(topic="tea", backend=backend)
     assert [call.hint.branches for call in planted(backend) if call.hint] == [3]

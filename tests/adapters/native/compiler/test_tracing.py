@@ -271,3 +271,57 @@ def test_tracing_calls_no_backend() -> None:
     graph = body.compile().graph
     texts = [node.text for node in graph.nodes if isinstance(node, ConstantText)]
     assert texts == ["a", "b"]
+
+
+def padded(s: Any, t: str) -> None:
+    s += str(t).ljust(10) + "|"
+
+
+def padded_by_a_template(s: Any, t: str) -> None:
+    template = "%4s".replace("4", "6")
+    s += template % t
+
+
+def compared(s: Any, t: str) -> None:
+    if f"{t}" == "yes":
+        s += "!"
+
+
+def asked(s: Any, t: str) -> None:
+    s += "!" if str(t) else "?"
+
+
+def joined_texts(s: Any, t: str) -> None:
+    s += t + gen("a", n=2)
+    s += ", ".join(s["a"])
+
+
+def missing(s: Any, t: str) -> None:
+    s += {"a": "b"}[f"{t}!"]
+
+
+def missing_option(s: Any, t: str) -> None:
+    s += t + select("k", ["a", "b"])
+    s += {"a!": "A", "b!": "B"}[f"{s['k']}!"]
+
+
+@pytest.mark.parametrize(
+    ("body", "operation"),
+    [
+        (padded, "does something else for another value"),
+        (padded_by_a_template, "does something else for another value"),
+        (compared, "== of argument 't'"),
+        (asked, "bool(...), as in `if` and `and` of argument 't'"),
+        (joined_texts, "gives a value that is not known to what takes text only"),
+        (missing, "raises KeyError for a text with unknown parts, '{t}!'"),
+        (missing_option, "raises KeyError for a text with unknown parts, '{k}!'"),
+    ],
+    ids=lambda it: getattr(it, "__name__", ""),
+)
+def test_a_text_of_an_unknown_value_is_not_taken_for_a_known_one(body: Any, operation: str) -> None:
+    with pytest.raises(NotTraceable) as caught:
+        function(body).compile()
+    assert caught.value.operation.startswith(operation)
+    assert caught.value.file == __file__
+    assert 0 <= caught.value.line - body.__code__.co_firstlineno <= 2
+    assert caught.value.instead

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -39,16 +40,6 @@ def report(s: Any, topic: str) -> dict[str, Any]:
 @function
 def talk(s: Any, topic: str) -> None:
     s += user(topic) + assistant("Well, " + gen("answer"))
-
-
-@function
-def twice(s: Any, topic: str) -> None:
-    s += topic + gen("first")
-    with s.var_scope("again"):
-        s += "a"
-    s += gen("second")
-    with s.var_scope("again"):
-        s += "b"
 
 
 def begun(program: Any, settings: Settings, spend: Any = lambda num: None) -> Run:
@@ -154,18 +145,42 @@ def test_variables_are_there_before_the_program_has_ended() -> None:
     assert seen == ["yes"]
 
 
-def test_an_error_leaves_what_was_set_before_and_keeps_its_type_and_notes() -> None:
-    answers = ["fine", CallFailed("it broke")]
-    run = begun(twice, Settings(backend=ScriptedBackend(answers)))
-    mirror, _ = mirrored(run)
+@pytest.mark.parametrize("is_heard", [True, False])
+def test_an_error_leaves_what_was_set_before_and_keeps_its_type_and_notes(is_heard: bool) -> None:
+    """is_heard: the mirror has heard of the first "again" before the program sets it again."""
+    backend = ScriptedBackend(["fine", CallFailed("it broke")], is_held=True)
+    heard = threading.Event()
+
+    @function
+    def waiting(s: Any, topic: str) -> None:
+        s += topic + gen("first")
+        with s.var_scope("again"):
+            s += "a"
+        if is_heard:
+            backend.release(0)
+            assert heard.wait(60)
+        s += gen("second")
+        with s.var_scope("again"):
+            s += "b"
+        for num in range(2):
+            backend.wait_for(num + 1, 60)
+            backend.release(num)
+
+    def see(event: dict[str, Any], mirror: Mirror) -> None:
+        if event.get("set") == "again":
+            assert is_heard
+            assert ProgramState(mirror.interpreter, is_outside=True)["again"] == "a"
+            heard.set()
+
+    run = begun(waiting, Settings(backend=backend))
+    mirror, _ = mirrored(run, see)
     mine, own = ProgramState(mirror.interpreter, is_outside=True), run.state
-    # Whether a mirror has heard of the second "again" before the error depends on timing.
-    for state, failed in ((mine, ["second"]), (own, ["second", "again"])):
+    for state in (mine, own):
         assert state["first"] == "fine"
-        for name in failed:
+        for name in ("second", "again"):
             with pytest.raises(CallFailed, match="it broke") as caught:
                 state[name]
-        assert caught.value.__notes__ == ["in gen('second')"]
+            assert caught.value.__notes__ == ["in gen('second')"]
     assert mine.get_meta_info("first") == own.get_meta_info("first")
 
 
