@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 import forkroot
+from forkroot.adapters.http.server.keys import name_of
 from forkroot.adapters.http.server.runtime import Runtime
 from forkroot.adapters.http.server.settings import Settings
 from forkroot.adapters.http.wire.relaywire import CLIENT_HEADER, PREFIX
@@ -123,7 +124,7 @@ def test_a_client_of_a_replica_cannot_claim_to_be_another(replica: ScriptedBacke
 
 def test_tokens_of_relayed_requests_are_counted(url: str, router: Router) -> None:
     """In the log of the router's server, as of any other request."""
-    with logged() as lines:
+    with logged("one", 2) as lines:
         for stream in (False, True):
             post(url, {"messages": MESSAGES, "stream": stream})
     for line in lines:
@@ -134,27 +135,27 @@ def test_tokens_of_relayed_requests_are_counted(url: str, router: Router) -> Non
 
 
 @contextmanager
-def logged() -> Iterator[list[Any]]:
-    """The lines of the access log that routers write meanwhile; replicas write them, too, with the
-    same ids."""
-    found: dict[str, Any] = {}
+def logged(client: str, count: int) -> Iterator[list[Any]]:
+    """So many lines of the access log about a client; awaited at the end."""
+    found = list[Any]()
 
     class Keeper(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             line = json.loads(record.getMessage())
-            found[line["id"]] = line
+            if line["client"] == name_of(client.encode()):
+                found.append(line)
 
-    log, keeper, lines = logging.getLogger("forkroot.http"), Keeper(), list[Any]()
-    level = log.level
+    log, keeper = logging.getLogger("forkroot.http"), Keeper()
+    level, end = log.level, time.monotonic() + 20
     log.addHandler(keeper)
     log.setLevel(logging.INFO)
     try:
-        yield lines
+        yield found
+        while len(found) < count and time.monotonic() < end:
+            time.sleep(0.01)
     finally:
-        time.sleep(0.05)
         log.removeHandler(keeper)
         log.setLevel(level)
-        lines += found.values()
 
 
 def test_a_replica_whose_engine_died_has_its_requests_answered_by_another() -> None:
