@@ -1,9 +1,10 @@
 """Programs between two of their calls: what they come back to stays, or comes back before them.
 
-A hint says that a program goes on with a call's text, and how long it pauses. For a short pause the
-text is pinned, as far as its tenant's share of pins goes (`forks`). Where there is a host tier, the
-text of a long pause leaves the pool first, and all that is not pinned is loaded again shortly
-before the program is due. It knows nothing of what runs meanwhile.
+A hint says that a program goes on with a call's text, and how long it pauses. For a long pause the
+text is pinned, as far as its tenant's share of pins goes (`forks`). Where there is a host tier, it
+leaves the pool first instead, and is loaded again and pinned shortly before the program is due. The
+text of a short pause is among what was used last: pins would keep others waiting for nothing. It
+knows nothing of what runs meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ..radix.cache import RadixCache
 from .forks import GRACE, Roots, space_of
 from .sequence import Job, Sequence
 
-LONG = 0.5  # seconds of a pause in which others may use the memory
+LONG = 0.5  # seconds of a pause; the text of a shorter one is left to the order of eviction
 LEAD = 0.1  # seconds before a program is due in which its text is loaded
 MOST_PAUSED = 1024  # programs whose text is to be loaded
 
@@ -77,16 +78,16 @@ class Pauses:
         hint = job.call.hint
         assert hint is not None and hint.program is not None
         key, paused = (space_of(job), hint.program), _Paused(job.call.namespace, tokens, due)
-        is_long = has_host and (hint.pause or 0.0) >= LONG
-        if is_long:
-            lease = self._cache.acquire(paused.namespace, tokens, len(tokens))
-            self._cache.release_first(lease)
-        elif self._pin(*key, paused):
+        if (hint.pause or 0.0) < LONG:
             return
         if has_host:
+            lease = self._cache.acquire(paused.namespace, tokens, len(tokens))
+            self._cache.release_first(lease)
             self._paused[key] = paused
             if len(self._paused) > MOST_PAUSED:
                 self._paused.popitem(last=False)
+        else:
+            self._pin(*key, paused)
 
     def _pin(self, space: str, program: str, paused: _Paused) -> bool:
         lease = self._cache.acquire(paused.namespace, paused.tokens, len(paused.tokens))

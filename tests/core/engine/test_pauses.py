@@ -22,7 +22,7 @@ def ask(world, *ids, hint=None, max_tokens=2, **fields):
     return reply.result(0)
 
 
-def paused(program="agent", pause=None, next_use=1, **fields):
+def paused(program="agent", pause=1.0, next_use=1, **fields):
     """A hint of a program that goes on."""
     return ForkHint("", program=program, calls_left=3, next_use=next_use, pause=pause, **fields)
 
@@ -48,8 +48,17 @@ def test_what_a_program_comes_back_to_outlives_a_flood(bench):
     assert len(world.roots) == 0
 
 
-@pytest.mark.parametrize("hint", [None, paused(next_use=0), ForkHint("", program="agent")])
-def test_a_program_that_is_not_known_to_come_back_holds_nothing(bench, hint):
+@pytest.mark.parametrize(
+    "hint",
+    [
+        None,
+        paused(next_use=0),
+        ForkHint("", program="agent"),
+        paused(pause=0.4),
+        paused(pause=None),
+    ],
+)
+def test_a_program_that_is_not_known_to_come_back_after_a_pause_holds_nothing(bench, hint):
     world = bench(num_slots=400)
     ask(world, *AGENT, hint=hint)
     assert len(world.roots) == 0
