@@ -12,6 +12,7 @@ from .api.calls import (
     Regex,
     Sampling,
     Scoring,
+    as_call,
     check_call,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "Regex",
     "Sampling",
     "Scoring",
+    "as_call",
     "check_call",
 ]

@@ -459,7 +459,7 @@ def test_one_thing_at_a_time_is_shown_on_a_terminal_while_a_model_is_loaded(
     written = shown.getvalue()
     assert "\n" not in written.partition("starting")[2].partition("\x1b[K")[0]
     assert "loading" in written
-    assert written.endswith("\r         \r\x1b[K")  # blanks, for a terminal without sequences
+    assert written.endswith("\r          \r\x1b[K")  # blanks, for a terminal without sequences
     assert "\x1b[?25l" not in written  # a spinner, which draws by itself, hides the cursor
 
 

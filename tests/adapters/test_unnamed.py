@@ -33,7 +33,11 @@ class Terminal(io.StringIO):
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     found = (it for it in caplog.records if it.levelno >= logging.WARNING)
-    return [text for text in (it.getMessage() for it in found) if text.startswith(NOTE)]
+    return [
+        text
+        for text in (it.getMessage() for it in found)
+        if " ".join(text.split()).startswith(NOTE)
+    ]
 
 
 def started(count: int) -> None:

@@ -238,6 +238,7 @@ class _Answer:
     def __init__(self, send: Send, context: RequestContext) -> None:
         self._send = send
         self._context = context
+        self._id = context.id.encode()  # as it came: a body may name its request otherwise
         self.status = 0
         self.is_whole = False
 
@@ -245,7 +246,7 @@ class _Answer:
         """Send a message of ASGI."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            own = (b"x-request-id", self._context.id.encode())
+            own = (b"x-request-id", self._id)
             message["headers"] = [*message.get("headers", ()), own]
         await self._send(message)
         if message["type"] == "http.response.body":

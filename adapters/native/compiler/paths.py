@@ -12,7 +12,7 @@ from .graph.nodes import OPENERS, Node, Read
 from .graph.validation import MAX_PATHS
 from .graph.values import Value
 from .markers import markers_of
-from .recorder import Decision, Recorder
+from .recorder import FEWER_PATHS, MANY_PATHS, Decision, Recorder
 
 Body: TypeAlias = Callable[[Recorder], Value]
 
@@ -48,8 +48,7 @@ def explore(run: Body, edge: str, refuse: Callable[[str, str], Any]) -> Tree:
         paths.append(Path(tuple(recorder.nodes), tuple(recorder.decisions), value))
         script = _next_script(recorder.decisions)
         if script is not None and len(paths) == MAX_PATHS:
-            operation = f"branches on selects on more than {MAX_PATHS} paths"
-            refuse(operation, "compare fewer of them, or append the variables instead")
+            refuse(MANY_PATHS, FEWER_PATHS)
     try:
         return _joined(paths, 0, 0)
     except _NotDeterministic:

@@ -15,7 +15,7 @@ from .errors import Location, NotTraceable, caller_location
 from .graph import nodes as graph
 from .graph.nodes import Node, Read
 from .graph.streams import Streams
-from .graph.validation import is_name
+from .graph.validation import MAX_PATHS, is_name
 from .graph.values import Composed, Given, Inserted, Listed, Mapped, Plain, Set, State, Value
 from .markers import Markers
 
@@ -29,6 +29,8 @@ _LOOKED_UP = (
     'look up the variable of a select by itself, as in table[s["kind"]]: its options are known; or'
     " fix the argument"
 )
+MANY_PATHS = f"branches on selects on more than {MAX_PATHS} paths"
+FEWER_PATHS = "compare fewer of them, or append the variables instead"
 _PLAIN = (type(None), bool, int, float, bytes)
 
 
@@ -221,6 +223,8 @@ class Recorder:
             if decision.read.source == read.source:
                 return options[decision.index]
         number = len(self.decisions)
+        if number >= MAX_PATHS:  # each decision adds a path at least
+            self.refuse(MANY_PATHS, FEWER_PATHS)
         index = self._script[number] if number < len(self._script) else 0
         self.decisions.append(Decision(len(self.nodes), read, options, index))
         return options[index]

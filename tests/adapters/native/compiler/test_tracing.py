@@ -253,6 +253,18 @@ def test_more_than_64_paths_are_refused() -> None:
         body.compile()
 
 
+def test_a_loop_that_a_select_ends_is_refused_whatever_its_first_option() -> None:
+    @function
+    def body(s: Any) -> None:
+        while True:
+            s += gen("thought", stop="\n") + select("next", ["act", "finish"])
+            if s["next"] == "finish":
+                break
+
+    with pytest.raises(NotTraceable, match="64 paths"):
+        body.compile()
+
+
 def test_settings_are_those_of_the_language() -> None:
     @function
     def body(s: Any) -> None:
