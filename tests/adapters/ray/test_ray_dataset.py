@@ -18,7 +18,7 @@ import pytest
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(1200),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning:ray"),
 ]
 NUM_ITEMS = 2000
 DRIVER = """
