@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import httpx
 
@@ -31,7 +32,30 @@ from ...core.api.reply import Mailbox
 from .lines import Lines
 from .wire.callwire import PATH, RESTARTS, error_of, value_of
 
+T = TypeVar("T")
 STALE = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
+
+
+async def sent_request(send: Callable[[], Awaitable[T]], has_started: Callable[[], bool]) -> T:
+    """What `send` gives. A connection that the server closed while it was idle is found out by
+    using it: then once more, on a new one, unless an answer has started."""
+    try:
+        return await send()
+    except STALE:
+        if has_started():
+            raise
+        return await send()
+
+
+def failure_of(error: Exception, url: httpx.URL, use: str = "read") -> ForkrootError:
+    """What an exchange with a server ends in. use: what its answer was for."""
+    if isinstance(error, httpx.HTTPError):
+        return unreachable(url, error)
+    if isinstance(error, ForkrootError):
+        return error
+    failure = CallFailed(f"the server's answer cannot be {use}: {error!r:.200}")
+    failure.__cause__ = error
+    return failure
 
 
 class Exchange:
@@ -65,16 +89,10 @@ class Exchange:
     async def _run(self) -> None:
         mailbox = self.mailbox
         try:
-            await self._send()
+            await sent_request(self._send_once, lambda: self._has_started)
             mailbox.fail(BackendClosed("the server ended its answer before the end"))
-        except httpx.HTTPError as error:
-            mailbox.fail(unreachable(self._http.base_url, error))
-        except ForkrootError as error:
-            mailbox.fail(error)
-        except Exception as error:  # an answer that is none
-            failure = CallFailed(f"the server's answer cannot be read: {error!r:.200}")
-            failure.__cause__ = error
-            mailbox.fail(failure)
+        except Exception as error:
+            mailbox.fail(failure_of(error, self._http.base_url))
 
     def _end(self) -> None:
         """The task is over: if it was cancelled, maybe before it ran, this is the call's end."""
@@ -85,17 +103,8 @@ class Exchange:
         else:
             self.mailbox.fail(BackendClosed("the backend was closed before the call ended"))
 
-    async def _send(self) -> None:
-        """Send the call and take its answer. A connection that the server closed while it was idle
-        is found out by using it: then once more, on a new one."""
-        try:
-            await self._send_once()
-        except STALE:
-            if self._has_started:
-                raise
-            await self._send_once()
-
     async def _send_once(self) -> None:
+        """Send the call and take its answer."""
         if self._lines is None:
             await self._send_by_httpx()
             return

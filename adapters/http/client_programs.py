@@ -15,7 +15,7 @@ import httpx
 
 from ...core.api.protocol import BackendClosed, CallFailed, ForkrootError
 from ..programs import ProgramReceiver, ProgramRequest
-from .client_exchange import STALE, refused, unreachable
+from .client_exchange import STALE, failure_of, refused, sent_request
 from .wire.callwire import PROGRAMS_PATH, UNKNOWN_PROGRAM, error_of
 
 _MOST_SENT = 3  # times that a run sends its program: a server may forget it at once for others
@@ -69,35 +69,19 @@ class ProgramExchange:
         self.task.cancel()
 
     async def _run(self) -> None:
-        url = self._http.base_url
         try:
             for _ in range(_MOST_SENT):
                 sent = await self._sent.send(self._http, self._request)
-                if await self._request_run():
+                if await sent_request(self._ask_once, lambda: self._has_started):
                     self._fail(BackendClosed("the server ended its report before the end"))
                     return
                 self._sent.forget(self._request, sent)
             self._fail(CallFailed("the server forgets the program as soon as it was sent"))
-        except httpx.HTTPError as error:
-            self._fail(unreachable(url, error))
-        except ForkrootError as error:
-            self._fail(error)
-        except Exception as error:  # an answer that is none
-            failure = CallFailed(f"the server's answer cannot be read: {error!r:.200}")
-            failure.__cause__ = error
-            self._fail(failure)
-
-    async def _request_run(self) -> bool:
-        """Ask for the run and take its report; whether the server knows the program. A connection
-        that was closed while it was idle is found out by using it: then once more."""
-        try:
-            return await self._ask_once()
-        except STALE:
-            if self._has_started:
-                raise
-            return await self._ask_once()
+        except Exception as error:
+            self._fail(failure_of(error, self._http.base_url))
 
     async def _ask_once(self) -> bool:
+        """Ask for the run and take its report; whether the server knows the program."""
         path, body = f"{PROGRAMS_PATH}/{self._request.digest}/run", self._request.body
         async with self._http.stream("POST", path, content=body, headers=_HEADERS) as response:
             self._has_started = True

@@ -14,9 +14,9 @@ from typing import Any
 
 import httpx
 
-from ...core.api.protocol import BackendClosed, CallFailed, Completion, ForkrootError
+from ...core.api.protocol import BackendClosed, Completion
 from ..relays import RelayReceiver, RelayRequest
-from .client_exchange import STALE, refused, unreachable
+from .client_exchange import failure_of, refused, sent_request
 from .lines import Lines
 from .wire.relaywire import CLIENT_HEADER, MARK, PREFIX, REPORT_HEADER, completion_of
 
@@ -78,20 +78,14 @@ class RelayExchange:
 
     async def _run(self) -> None:
         try:
-            response = await self._send()
+            response = await sent_request(self._send_once, lambda: self._has_started)
             if response is None:
                 self._over()
                 self._receiver.end(completion_of(self._report) if self._report else Completion())
             else:
                 self._refuse(response)
-        except httpx.HTTPError as error:
-            self._fail(unreachable(self._lines.url, error))
-        except ForkrootError as error:
-            self._fail(error)
-        except Exception as error:  # an answer that is none
-            failure = CallFailed(f"the server's answer cannot be relayed: {error!r:.200}")
-            failure.__cause__ = error
-            self._fail(failure)
+        except Exception as error:
+            self._fail(failure_of(error, self._lines.url, "relayed"))
 
     def _end(self, _: object) -> None:
         """The task is over: if it was cancelled, maybe before it ran, this is the end."""
@@ -99,16 +93,6 @@ class RelayExchange:
         if self._aborting is not None:
             self._aborting.cancel()
         self._fail(BackendClosed.meanwhile())
-
-    async def _send(self) -> httpx.Response | None:
-        """A connection that was closed while it was idle is found out by using it: then once
-        more, on a new one."""
-        try:
-            return await self._send_once()
-        except STALE:
-            if self._has_started:
-                raise
-            return await self._send_once()
 
     async def _send_once(self) -> httpx.Response | None:
         request = self._request

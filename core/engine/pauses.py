@@ -44,13 +44,14 @@ class Pauses:
     def begin(self, sequence: Sequence, now: float) -> None:
         """A sequence has ended: keep what it leaves in the cache if its program goes on with it."""
         job, hint = sequence.job, sequence.job.call.hint
-        if hint is None or not self._is_of_program(job) or sequence.index:
+        if hint is None or hint.program is None or not self._is_of_program(job) or sequence.index:
             return
         self.end(job)
-        if sequence.is_aborted or not goes_on(hint):
+        if sequence.is_aborted or not goes_on(hint) or hint.pause is None or hint.pause < LONG:
             return
-        pause = min(max(0.0, hint.pause or 0.0), self._roots.timeout)
-        self._keep(job, sequence.tokens.copy(), now + pause, has_host=self._cache.host is not None)
+        due = now + min(hint.pause, self._roots.timeout)
+        paused = _Paused(job.call.namespace, sequence.tokens.copy(), due)
+        self._keep((space_of(job), hint.program), paused)
 
     def end(self, job: Job) -> None:
         """A call has started: what its program comes back to, the call has itself now."""
@@ -74,24 +75,19 @@ class Pauses:
         """Forget all, because the cache is emptied."""
         self._paused.clear()
 
-    def _keep(self, job: Job, tokens: Ints, due: float, has_host: bool) -> None:
-        hint = job.call.hint
-        assert hint is not None and hint.program is not None
-        key, paused = (space_of(job), hint.program), _Paused(job.call.namespace, tokens, due)
-        if (hint.pause or 0.0) < LONG:
-            return
-        if has_host:
-            lease = self._cache.acquire(paused.namespace, tokens, len(tokens))
-            self._cache.release_first(lease)
-            self._paused[key] = paused
-            if len(self._paused) > MOST_PAUSED:
-                self._paused.popitem(last=False)
-        else:
+    def _keep(self, key: tuple[str, str], paused: _Paused) -> None:
+        if self._cache.host is None:
             self._pin(*key, paused)
-
-    def _pin(self, space: str, program: str, paused: _Paused) -> bool:
+            return
         lease = self._cache.acquire(paused.namespace, paused.tokens, len(paused.tokens))
-        return self._roots.hold(space, program, lease, paused.due)
+        self._cache.release_first(lease)
+        self._paused[key] = paused
+        if len(self._paused) > MOST_PAUSED:
+            self._paused.popitem(last=False)
+
+    def _pin(self, space: str, program: str, paused: _Paused) -> None:
+        lease = self._cache.acquire(paused.namespace, paused.tokens, len(paused.tokens))
+        self._roots.hold(space, program, lease, paused.due)
 
     def _is_of_program(self, job: Job) -> bool:
         hint = job.call.hint
