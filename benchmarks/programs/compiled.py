@@ -8,8 +8,9 @@ another seed so that only the rubric is in the cache.
 "hint_tokens_wrong" counts tokens of roots that a hint announces and that are not there: of a root
 with which a call that names it does not begin, and of calls that are announced and not made (or
 made and not announced). "rest_tokens_wrong" is the difference between the tokens that a call says
-are left and those that were, on the longest row of calls which began after it had ended; a program
-that is interpreted only guesses them, from its earlier runs. "equal" compares texts and variables.
+its program is still to generate and those of its other calls which had not ended when it began; a
+program that is interpreted only guesses them, from its earlier runs. "equal" compares texts and
+variables.
 Prints one JSON row.
 """
 
@@ -82,20 +83,17 @@ class Watched:
 
 
 def wrong_rests(seen: list[Seen]) -> int:
-    """By how much the tokens that calls say are left differ from those that were."""
+    """By how many tokens what calls say is left differs from what was."""
     programs: dict[str | None, list[Seen]] = {}
     for it in seen:
         programs.setdefault(it.hint.program, []).append(it)
     found = 0
     for calls in programs.values():
-        rests: dict[int, int] = {}  # from each call on
-        for it in sorted(calls, key=lambda it: -it.begun):
-            num_own = it.call.sampling.max_tokens or 0
-            start = it.ended if num_own else it.begun  # nobody waits for a root
-            rest = max((rests[at] for at in rests if at > start), default=0)
-            rests[it.begun] = rest + num_own
+        for it in calls:
             if it.hint.tokens_left is not None:
-                found += abs(it.hint.tokens_left - rest)
+                beside = [other for other in calls if other is not it and other.ended > it.begun]
+                left = sum(other.call.sampling.max_tokens or 0 for other in beside)
+                found += abs(it.hint.tokens_left - left)
     return found
 
 

@@ -25,10 +25,12 @@ MAX_KINDS = 1024
 @dataclass(slots=True)
 class _Kind:
     """Ended calls of one kind: the samples whose tokens are watched, oldest first, and where the
-    tokens of each begin that no other call had."""
+    tokens of each begin that no other call had. is_rare: whether they are hardly used again; None:
+    to be counted."""
 
     num_ended: int = 0
     samples: deque[tuple[Lease, int]] = field(default_factory=lambda: deque(maxlen=MOST))
+    is_rare: bool | None = None
 
     def is_sample(self, is_known: bool) -> bool:
         """Whether the next call to end is a sample. is_known: by a hint, without any."""
@@ -69,9 +71,12 @@ class Endings:
         kind = self._kind(sequence.job.call.owner, lease.length - start)
         if kind.is_sample(is_known=next_use is not None):
             kind.samples.append((lease, start))
+            kind.is_rare = None
             return False
-        found = [self._cache.count_reused(*sample) for sample in kind.samples]
-        return sum(it.reused for it in found) <= RARELY * sum(it.own for it in found)
+        if kind.is_rare is None:
+            found = [self._cache.count_reused(*sample) for sample in kind.samples]
+            kind.is_rare = sum(it.reused for it in found) <= RARELY * sum(it.own for it in found)
+        return kind.is_rare
 
     def _kind(self, tenant: str, num_own: int) -> _Kind:
         key = tenant, num_own.bit_length()

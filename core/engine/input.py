@@ -88,7 +88,8 @@ class InputProcessor:
         check_call(call)
         self._check_ids("logit_bias", call.sampling.logit_bias)
         self._check_ids("stop_token_ids", call.sampling.stop_token_ids)
-        prompt = self._encode(call.prompt, int(call.sampling.max_tokens != 0 and not call.options))
+        num_new = int(call.sampling.max_tokens != 0 and not call.options)
+        prompt = self._encode(call.prompt, call.namespace, num_new)
         if not isinstance(call.prompt, Chat) and not any(it not in _EMPTY for it in call.prompt):
             prompt = PromptIds([])
         self._check_ids("prompt", prompt.ids)
@@ -115,11 +116,11 @@ class InputProcessor:
         job.root_len = self._root_len(call, prompt.ids, pictures)
         return job
 
-    def _encode(self, prompt: Prompt, num_new: int = 0) -> PromptIds:
+    def _encode(self, prompt: Prompt, namespace: str, num_new: int = 0) -> PromptIds:
         """A prompt's tokens. Raises CallTooLarge, without encoding all of it, for one that does not
         fit; the error leaves room for `num_new` tokens."""
         try:
-            return self.tokenizer.encode_pictures(prompt, self.context_len)
+            return self.tokenizer.encode_pictures(prompt, self.context_len, namespace)
         except CallTooLarge as error:
             raise self._too_long(error.value, self.context_len - num_new) from None
 
@@ -158,7 +159,7 @@ class InputProcessor:
     def _add_options(self, job: Job, prompt: Filled, pictures: list[Picture]) -> None:
         """One sequence for each option; all are scored from the first token that any of them, or
         the bare prompt, does not share with the others."""
-        encoded = [self._encode_option(job.call.prompt, text) for text in job.call.options]
+        encoded = [self._encode_option(job.call, text) for text in job.call.options]
         filled = [fill(it, pictures) for it in encoded]
         start = min(_common_prefix_len(prompt.ids, it.ids) for it in filled)
         if start == 0:
@@ -192,15 +193,17 @@ class InputProcessor:
             raise InvalidCall("prompt", "", "at least one token")
         return start_token
 
-    def _encode_option(self, prompt: Prompt, text: str) -> PromptIds:
+    def _encode_option(self, call: Call, text: str) -> PromptIds:
+        prompt, namespace = call.prompt, call.namespace
         if not isinstance(prompt, Chat):
-            return self._encode((*prompt, Text(text)))
+            return self._encode((*prompt, Text(text)), namespace)
         last = prompt.messages[-1]
         if prompt.open_last:
             opened = replace(last, content=(*last.content, Text(text)))
-            return self._encode(replace(prompt, messages=(*prompt.messages[:-1], opened)))
-        before = self._encode(prompt)
-        ids = before.ids + self.tokenizer.encode_after(text, self.context_len)
+            messages = (*prompt.messages[:-1], opened)
+            return self._encode(replace(prompt, messages=messages), namespace)
+        before = self._encode(prompt, namespace)
+        ids = before.ids + self.tokenizer.encode_after(text, self.context_len, namespace)
         return before._replace(ids=ids)
 
     def _add(
@@ -277,7 +280,9 @@ class InputProcessor:
         else:
             shared = call.prompt[: hint.prefix_end]
         try:
-            root = self.tokenizer.encode_pictures(shared) if shared else PromptIds([])
+            root = PromptIds([])
+            if shared:
+                root = self.tokenizer.encode_pictures(shared, namespace=call.namespace)
             return _common_prefix_len(fill(root, pictures[: len(root.placeholders)]).ids, prompt)
         except InvalidCall:  # the chat template takes no such beginning of a chat
             return 0

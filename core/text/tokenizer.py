@@ -82,19 +82,21 @@ class Tokenizer:
         """Characters that one token stands for at most; None: not known."""
         return self._encoder.chars_per_token
 
-    def encode(self, text: str, most: int | None = None) -> list[int]:
+    def encode(self, text: str, most: int | None = None, namespace: str = "") -> list[int]:
         """Token ids of a text, with nothing added; names of special tokens become these tokens.
-        most: how many are allowed; None: any number. Raises CallTooLarge for a long text of more,
-        without encoding it all."""
-        return self._encoder.encode(text, most, self._start)
+        most: how many are allowed; None: any number. namespace: the text is encoded faster where it
+        begins as an earlier one of the same. Raises CallTooLarge for a long text of more, without
+        encoding it all."""
+        return self._encoder.encode(text, most, self._start, namespace)
 
-    def encode_after(self, text: str, most: int | None = None) -> list[int]:
+    def encode_after(self, text: str, most: int | None = None, namespace: str = "") -> list[int]:
         """Token ids of a text that goes on after other tokens. Some vocabularies put a blank before
         every text: not here."""
         prefix, start = self._prefix, self._start
         allowed = None if most is None else most + len(prefix)
-        ids = self.encode(start + text, allowed)
-        return ids[len(prefix) :] if ids[: len(prefix)] == prefix else self.encode(text, most)
+        ids = self.encode(start + text, allowed, namespace)
+        is_whole = ids[: len(prefix)] == prefix
+        return ids[len(prefix) :] if is_whole else self.encode(text, most, namespace)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of these tokens without special tokens; broken UTF-8 becomes U+FFFD."""
@@ -120,35 +122,36 @@ class Tokenizer:
             self._plain = PlainNames(self._core, names)
 
     def encode_prompt(
-        self, prompt: tuple[Segment, ...] | Chat, most: int | None = None
+        self, prompt: tuple[Segment, ...] | Chat, most: int | None = None, namespace: str = ""
     ) -> list[int]:
         """Token ids of a whole prompt, with a placeholder for each feature of a picture.
 
         Neighbouring texts are encoded as one. A text that carries ids keeps them where they spell
         it. A prompt that begins with text gets `start_ids`; a chat has what its template writes.
-        most: as in `encode`.
+        most, namespace: as in `encode`.
         """
-        encoded = self.encode_pictures(prompt, most)
+        encoded = self.encode_pictures(prompt, most, namespace)
         return encoded.filled(
             [self._placeholders.repeated(it.segment) for it in encoded.placeholders]
         )
 
     def encode_pictures(
-        self, prompt: tuple[Segment, ...] | Chat, most: int | None = None
+        self, prompt: tuple[Segment, ...] | Chat, most: int | None = None, namespace: str = ""
     ) -> PromptIds:
         """As `encode_prompt`, with one placeholder for each picture, and where it stands. Raises
         UnsupportedCall for one that the model does not take, InvalidCall for placeholders that are
         of no picture."""
         if isinstance(prompt, Chat):
-            return self._encode_chat(prompt, most)
+            return self._encode_chat(prompt, most, namespace)
         plain = None if self._placeholders.is_empty else self._plain_texts
-        encoded = self._encode_segments(plain.split(prompt) if plain else prompt, most)
+        segments = plain.split(prompt) if plain else prompt
+        encoded = self._encode_segments(segments, most, namespace)
         starts_with_text = bool(prompt) and isinstance(prompt[0], Text)
         start = list(self.start_ids)
         is_started = not starts_with_text or encoded.ids[: len(start)] == start
         return encoded if is_started else encoded.behind(start)
 
-    def _encode_chat(self, chat: Chat, most: int | None) -> PromptIds:
+    def _encode_chat(self, chat: Chat, most: int | None, namespace: str) -> PromptIds:
         if self._template is None:
             raise UnsupportedCall("prompt", "a chat", "a model that has a chat template")
         plain = self._plain or self._plain_texts
@@ -157,10 +160,14 @@ class Tokenizer:
             chat if plain is None else plain.with_plain_names(chat),
             None if self._placeholders.is_empty else shown,
         )
-        return self._encode_segments(segments, most, shown)
+        return self._encode_segments(segments, most, namespace, shown)
 
     def _encode_segments(
-        self, segments: Iterable[Segment], most: int | None, shown: Sequence[Picture] = ()
+        self,
+        segments: Iterable[Segment],
+        most: int | None,
+        namespace: str,
+        shown: Sequence[Picture] = (),
     ) -> PromptIds:
         """shown: pictures whose placeholders are in the texts already."""
         ids: list[int] = []
@@ -173,7 +180,8 @@ class Tokenizer:
                 continue
             if pending:
                 left = None if most is None else max(0, most - len(ids))
-                run = self.encode_after(pending, left) if ids else self.encode(pending, left)
+                encode = self.encode_after if ids else self.encode
+                run = encode(pending, left, namespace)
                 found += self._placeholders.find(run, len(ids))
                 ids += run
                 pending = ""

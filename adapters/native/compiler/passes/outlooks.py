@@ -1,7 +1,7 @@
 """What a graph knows of each call before it runs: what follows it, and when its text is used again.
 
-A program may branch on its selects. Where the ways that are open at a call differ, the longest one
-tells what is left, and when the text is used again is not known.
+A program may branch on its selects. Where the ways that are open at a call differ, the most that is
+left on one of them is told, and when the text is used again is not known.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ...language.outlook import Outlook, RootOutlook
 from ..graph.graph import Graph
 from ..graph.nodes import CALLS, Fork, ForkItem
 from .lengths import MOST_WORK, calling_branches
-from .timeline import Rest, Timeline, Timing
+from .timeline import Timeline, Timing
 from .uses import Uses
 from .ways import Ways
 
@@ -51,34 +51,31 @@ class _Found:
     def __init__(self) -> None:
         self.calls: dict[int, Outlook] = {}
         self.roots: dict[int, RootOutlook] = {}
-        self._rests: dict[int, Rest] = {}
 
-    def add_call(
-        self, position: int, rest: Rest, next_use: int, root: int | None, is_first: bool
-    ) -> None:
+    def add_call(self, position: int, found: Outlook) -> None:
         """A call on one way, with what follows it there."""
         had = self.calls.get(position)
-        found = self._joined(had, position, rest, next_use, root)
-        self.calls[position] = replace(found, is_first=is_first)
+        self.calls[position] = found if had is None else _joined(had, found)
 
-    def add_root(self, fork: int, rest: Rest, next_use: int, num: int, num_others: int) -> None:
+    def add_root(self, fork: int, found: RootOutlook) -> None:
         """A root on one way, with the calls that name it there."""
         had = self.roots.get(fork)
-        outlook = self._joined(None if had is None else had.outlook, fork, rest, next_use, fork)
         if had is not None:
-            num, num_others = _least(had.num_calls, num), _least(had.num_others, num_others)
-        self.roots[fork] = RootOutlook(outlook, num, num_others)
+            outlook = _joined(had.outlook, found.outlook)
+            num = _least(had.num_calls, found.num_calls)
+            found = RootOutlook(outlook, num, _least(had.num_others, found.num_others))
+        self.roots[fork] = found
 
-    def _joined(
-        self, had: Outlook | None, position: int, rest: Rest, next_use: int, root: int | None
-    ) -> Outlook:
-        if had is None:
-            self._rests[position] = rest
-            return Outlook(rest.num_calls, rest.num_tokens, next_use, root)
-        if rest > self._rests[position]:
-            self._rests[position] = rest
-            had = replace(had, calls_left=rest.num_calls, tokens_left=rest.num_tokens)
-        return had if had.next_use == next_use else replace(had, next_use=None)
+
+def _joined(one: Outlook, other: Outlook) -> Outlook:
+    """The most that is left on two ways."""
+    return replace(
+        other,
+        root=one.root,
+        calls_left=max(one.calls_left, other.calls_left),
+        tokens_left=max(one.tokens_left, other.tokens_left),
+        next_use=one.next_use if one.next_use == other.next_use else None,
+    )
 
 
 def _least(one: int, other: int) -> int:
@@ -104,19 +101,24 @@ class _Way:
             if root is not None:
                 naming.setdefault(root, []).append(position)
             time = self._timeline.ends[position]
-            rest, steps = self._timeline.rest(time), self._steps(time, self._uses.next_of(position))
-            found.add_call(position, rest, steps, root, position == self._first)
+            outlook = self._outlook(position, time, self._uses.next_of(position), root)
+            found.add_call(position, replace(outlook, is_first=position == self._first))
         users = self._users_of_roots()
         for position, node in self._nodes:
             if isinstance(node, Fork) and position in self._planted:
                 time, calls = self._timeline.starts[position], naming.get(position, [])
+                outlook = self._outlook(position, time, users.get(position), position)
                 num_others = len(calls) - (self._first in calls)
-                rest, steps = self._timeline.rest(time), self._steps(time, users.get(position))
-                found.add_root(position, rest, steps, len(calls), num_others)
+                found.add_root(position, RootOutlook(outlook, len(calls), num_others))
 
-    def _steps(self, time: float, user: int | None) -> int:
-        """After how many calls a text is used again; 0: never."""
-        return 0 if user is None else self._timeline.steps_until(time, user)
+    def _outlook(self, position: int, time: float, user: int | None, root: int | None) -> Outlook:
+        """What follows a node from a time on, and the call that uses its text next."""
+        return Outlook(
+            self._timeline.calls_left(time),
+            self._timeline.tokens_left(position),
+            0 if user is None else self._timeline.steps_until(time, user),
+            root,
+        )
 
     def _find_roots(self) -> int | None:
         """Find for each call the latest fork that its prompt goes through, and return the first

@@ -6,10 +6,11 @@ tokens, and a select takes as long as one.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
+from itertools import accumulate
 from typing import NamedTuple
 
 from ..graph.nodes import CALLS, Fork, Gen
@@ -29,13 +30,11 @@ class Timing:
     most: tuple[tuple[int, int], ...] = ()
 
 
-class Rest(NamedTuple):
-    """Calls that come one after another, by their time: as many of these as are the longest.
-    num_tokens: that they generate at most."""
+class _Rest(NamedTuple):
+    """Calls that come one after another, by their time: as many of these as are the longest."""
 
     duration: float = 0.0
     num_calls: int = 0
-    num_tokens: int = 0
 
 
 class Timeline:
@@ -60,6 +59,10 @@ class Timeline:
         self._times = [self.starts[it] for it in self._calls]
         self._rests = self._found_rests()
         self._firsts = self._found_firsts()
+        gens = [it for it in self._calls if isinstance(self._nodes[it], Gen)]
+        ends = sorted((self.ends[it], round(self.ends[it] - self.starts[it])) for it in gens)
+        self._ends = [end for end, _ in ends]
+        self._totals = [0, *accumulate(tokens for _, tokens in ends)]
 
     def _step_behind(self, position: int) -> int:
         return self.steps[position] + isinstance(self._nodes[position], CALLS)
@@ -67,9 +70,15 @@ class Timeline:
     def _moment(self, position: int) -> tuple[float, int]:
         return self.starts[position], position
 
-    def rest(self, time: float) -> Rest:
-        """The longest row of calls that begin at a time or later."""
-        return self._rests[bisect_left(self._times, time)]
+    def calls_left(self, time: float) -> int:
+        """The calls of the longest row of those that begin at a time or later."""
+        return self._rests[bisect_left(self._times, time)].num_calls
+
+    def tokens_left(self, position: int) -> int:
+        """What all other calls generate at most that have not ended when a node begins."""
+        node, start = self._nodes[position], self.starts[position]
+        own = round(self.ends[position] - start) if isinstance(node, Gen) else 0
+        return self._totals[-1] - self._totals[bisect_right(self._ends, start)] - own
 
     def steps_until(self, time: float, position: int) -> int:
         """After how many calls, one after another from a time on, a call begins: 1 for the next
@@ -81,16 +90,13 @@ class Timeline:
                 return steps
         return _MOST_STEPS
 
-    def _found_rests(self) -> list[Rest]:
+    def _found_rests(self) -> list[_Rest]:
         """Of each call in their order, the rest from its start on; and none at the end."""
-        found = [Rest()]
+        found = [_Rest()]
         for position in reversed(self._calls):
-            node = self._nodes[position]
             behind = found[min(self._num_from(self.ends[position]), len(found) - 1)]
             duration = self.ends[position] - self.starts[position]
-            tokens = round(duration) if isinstance(node, Gen) else 0
-            own = Rest(behind.duration + duration, behind.num_calls + 1, behind.num_tokens + tokens)
-            found.append(max(found[-1], own))
+            found.append(max(found[-1], _Rest(behind.duration + duration, behind.num_calls + 1)))
         return found[::-1]
 
     def _num_from(self, time: float) -> int:

@@ -75,20 +75,24 @@ def compiled(case: Case, passes: Any = None) -> CompiledProgram:
     return CompiledProgram(graph, passes, state_type=case.program._state_type)
 
 
-def rest(calls: list[Timed], time: float) -> tuple[float, int, int]:
-    """The longest row of calls that begin from a time on: how long, how many calls and tokens."""
+def num_calls_behind(calls: list[Timed], time: float) -> int:
+    """The calls of the longest row of those that begin from a time on."""
 
     @cache
-    def longest(time: float) -> tuple[float, int, int]:
-        found = (0.0, 0, 0)
+    def longest(time: float) -> tuple[float, int]:
+        found = (0.0, 0)
         for it in calls:
             if it.start >= time:
                 behind = longest(it.end)
-                own = (behind[0] + it.end - it.start, behind[1] + 1, behind[2] + it.num_tokens)
-                found = max(found, own)
+                found = max(found, (behind[0] + it.end - it.start, behind[1] + 1))
         return found
 
-    return longest(time)
+    return longest(time)[1]
+
+
+def num_tokens_beside(calls: list[Timed], one: Timed) -> int:
+    """What all other calls generate that have not ended when one begins."""
+    return sum(it.num_tokens for it in calls if it is not one and it.end > one.start)
 
 
 def steps(calls: list[Timed], time: float, text: str) -> int:
@@ -109,7 +113,8 @@ def wrong(clock: Clock, program: CompiledProgram) -> list[str]:
     for it in clock.timed:
         if texts[it.text] > 1:  # the same answer to the same prompt: who uses which is not known
             continue
-        _, num_calls, num_tokens = rest(clock.timed, it.end)
+        num_calls = num_calls_behind(clock.timed, it.end)
+        num_tokens = num_tokens_beside(clock.timed, it)
         use = steps(clock.timed, it.end, it.text)
         told = it.hint.calls_left, it.hint.tokens_left, it.hint.next_use
         if is_straight and told != (num_calls, num_tokens, use):
@@ -159,8 +164,12 @@ def test_branches_that_wait_for_room_are_counted_when_they_run(
         clock = Clock(slots)
         run_by_clock(program, {"topic": "tea"}, monkeypatch, clock)
         assert wrong(clock, program) == []
-        told.append([it.hint.tokens_left for it in clock.timed])
-    assert told == [[410, 310, 210, 110, 10, 0], [10, 10, 10, 10, 10, 0]]
+        hints = [it.hint for it in clock.timed]
+        told.append([(it.calls_left, it.tokens_left) for it in hints])
+    assert told == [
+        [(5, 410), (4, 310), (3, 210), (2, 110), (1, 10), (0, 0)],
+        [(1, 410), (1, 410), (1, 410), (1, 410), (1, 410), (0, 0)],
+    ]
 
 
 def test_programs_of_very_many_ways_do_not_say_what_follows(
