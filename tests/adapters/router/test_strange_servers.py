@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -65,15 +65,21 @@ def strange(url: str, answer: tuple[int, str, bytes]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=["500", "502", "503", "a page"])
-def test_a_replica_that_answers_nonsense_takes_no_call_along(answer: tuple[int, str, bytes]) -> None:
+def test_calls_that_a_replica_answers_with_nonsense_go_to_another(
+    answer: tuple[int, str, bytes],
+) -> None:
     texts: Any = Letters()
-    with serving(Runtime(ScriptedBackend("well"), texts, ("m",)), Settings()) as good:
-        with strange(good, answer) as bad, forkroot.connect([bad, good]) as router:
-            replies = [router.submit(Call((Text(f"{number}"),))) for number in range(20)]
-            assert [reply.result(60).text for reply in replies] == ["well"] * 20
-            assert router.info().counters["resent"] > 0
-            with serving(Runtime(router, texts, ("m",)), Settings()) as url:
-                for _ in range(6):
-                    body = {"messages": [{"role": "user", "content": "Hi"}]}
-                    found = httpx.post(url + CHATS, json=body, timeout=60)
-                    assert found.json()["choices"][0]["message"]["content"] == "well"
+    with ExitStack() as stack:
+        good = stack.enter_context(
+            serving(Runtime(ScriptedBackend("well"), texts, ("m",)), Settings())
+        )
+        bad = stack.enter_context(strange(good, answer))
+        router: Any = stack.enter_context(forkroot.connect([bad, good]))
+        replies = [router.submit(Call((Text(f"{number}"),))) for number in range(20)]
+        assert [reply.result(60).text for reply in replies] == ["well"] * 20
+        assert router.info().counters["resent"] > 0
+        url = stack.enter_context(serving(Runtime(router, texts, ("m",)), Settings()))
+        body = {"messages": [{"role": "user", "content": "Hi"}]}
+        for _ in range(6):
+            found = httpx.post(url + CHATS, json=body, timeout=60)
+            assert found.json()["choices"][0]["message"]["content"] == "well"
