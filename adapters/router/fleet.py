@@ -119,12 +119,22 @@ class Fleet:
         self.work.leave(replica.bit)
 
     def die(self, replica: Replica, error: BaseException) -> None:
-        """A replica has ended, and what it held is gone."""
+        """A replica has ended, and what it held is gone; where it only cannot be reached, that is
+        found out when it comes back."""
         replica.may_return = not isinstance(error, EngineDied) or error.is_replaced
         replica.num_failures += 1
         replica.died = time.monotonic()
         self.leave(replica, State.DEAD, str(error))
-        self.renew(replica)
+        if isinstance(error, EngineDied):
+            self.renew(replica)
+
+    def come_back(self, replica: Replica, info: BackendInfo) -> None:
+        """A replica takes calls again. What it held is gone if it was started anew: then it counts
+        fewer calls than before, or does not tell."""
+        calls = info.counters.get("calls", -1)
+        if calls < replica.info.counters.get("calls", 0):
+            self.renew(replica)
+        self.enter(replica)
 
     def renew(self, replica: Replica) -> None:
         """What a replica held is gone; it may go on taking calls."""
