@@ -113,6 +113,51 @@ def test_one_root_is_soon_on_all_replicas() -> None:
     assert min(sent.values()) > 30
 
 
+def placed(policy: Affinity, here: Replicas, request: Request) -> int:
+    """Where a call goes, which stays open there."""
+    placement = policy.choose(request, here.loads.everyone)
+    send(here, placement.bit, 1, placement.work(request))
+    return placement.bit
+
+
+def test_prompts_that_must_be_computed_are_spread_by_their_lengths() -> None:
+    here = replicas(2)
+    policy = Affinity(here)
+    long = placed(policy, here, Request("", key("long", 80)))
+    short = [placed(policy, here, Request("", key(f"s{number}"))) for number in range(4)]
+    assert short == [long ^ 3] * 4
+
+
+def test_a_replica_with_many_calls_gets_no_more_of_them_for_being_done_with_their_prompts() -> None:
+    here = replicas(2)
+    policy = Affinity(here)
+    send(here, 1, 100)
+    send(here, 2, 4, work=500)
+    assert placed(policy, here, Request("", key("new"))) == 2
+
+
+def test_a_long_root_that_is_being_computed_is_not_computed_elsewhere_at_once() -> None:
+    here = replicas(2)
+    policy = Affinity(here, credit=1 << 20)
+    root = key("root", 500)
+    first = placed(policy, here, Request("", root))
+    assert placed(policy, here, Request("", root + key("question", 2))) == first
+    assert policy.num_spills == 0
+
+
+@pytest.mark.parametrize(("busy", "idle", "is_moved"), [(48, 12, True), (48, 13, False)])
+def test_a_replica_with_a_quarter_of_the_calls_takes_a_root(
+    busy: int, idle: int, is_moved: bool
+) -> None:
+    here = replicas(2)
+    policy = Affinity(here)
+    first = policy.choose(Request("", key("root")), 3).bit
+    send(here, first, busy)
+    send(here, first ^ 3, idle)
+    moved = policy.choose(Request("", key("root")), 3).bit != first
+    assert moved is is_moved
+
+
 def test_balance_costs_no_more_than_its_share() -> None:
     here = replicas(16)
     policy = Affinity(here, share=0.05, credit=0)
