@@ -53,6 +53,9 @@ def failure_of(error: Exception, url: httpx.URL, use: str = "read") -> ForkrootE
         return unreachable(url, error)
     if isinstance(error, ForkrootError):
         return error
+    is_strange = isinstance(error, ValueError | KeyError | TypeError | AttributeError)
+    if use == "read" and is_strange:  # it is no server of forkroot
+        return no_server(url, f"its answer cannot be read ({error!r:.100})")
     failure = CallFailed(f"the server's answer cannot be {use}: {error!r:.200}")
     failure.__cause__ = error
     return failure
@@ -202,6 +205,7 @@ def shown(url: httpx.URL, scheme: str | None = None) -> str:
 def refused(url: httpx.URL, response: httpx.Response, data: bytes) -> ForkrootError:
     """The error of a refusal: a value of the protocol, or what its status and code mean."""
     status = response.status_code
+    is_told = True  # by a server of forkroot or OpenAI's kind
     try:
         body: Any = json.loads(data)
         if "forkroot" in body:
@@ -210,9 +214,12 @@ def refused(url: httpx.URL, response: httpx.Response, data: bytes) -> ForkrootEr
         message, code, field = str(error["message"]), error.get("code"), error.get("param")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         message, code, field = f"the server answered with status {status}", None, None
+        is_told = False
     if response.has_redirect_location:
         target = response.headers["Location"].partition(PATH.rpartition("/")[0])[0]
         return no_server(url, f"it sends on to {target}")
+    if status in (502, 504) or (status >= 500 and not is_told):  # what is before it, or instead
+        return no_server(url, message)
     match status:
         case 400:
             return InvalidCall(str(field or "call"), "...", message)

@@ -16,13 +16,14 @@ import httpx
 
 from ...core.api.protocol import BackendClosed, Completion
 from ..relays import RelayReceiver, RelayRequest
-from .client_exchange import failure_of, refused, sent_request
+from .client_exchange import failure_of, no_server, refused, sent_request
 from .lines import Lines
 from .wire.relaywire import CLIENT_HEADER, MARK, PREFIX, REPORT_HEADER, completion_of
 
 _ABORT_PATH = "/abort_request"
 _RELAYED_STATUSES = frozenset((400, 408, 413, 422))  # the client's own faults, as the server says
 _HEADERS = ("content-type", "cache-control", "x-accel-buffering", "retry-after", "x-ignored-fields")
+_KINDS = ("application/json", "text/event-stream")  # of answers
 _REPORT = REPORT_HEADER.lower()
 
 
@@ -108,6 +109,9 @@ class RelayExchange:
     def _begin(self, headers: list[tuple[bytes, bytes]]) -> None:
         self._has_started = True
         found = {name.decode("latin-1").lower(): it.decode("latin-1") for name, it in headers}
+        kind = found.get("content-type", "")
+        if not kind.startswith(_KINDS):
+            raise no_server(self._lines.url, f"it answers with {kind or 'no content-type'}")
         self._report = found.get(_REPORT, "").encode()
         self._receiver.begin(200, _passed_on(found))
 

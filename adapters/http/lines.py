@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, TypeAlias, cast
 from urllib.request import getproxies, proxy_bypass
@@ -173,7 +174,7 @@ class Line(asyncio.Protocol):
             return
         answer.status = self._parser.get_status_code()
         if answer.begin is not None and answer.status == httpx.codes.OK:
-            answer.begin(answer.headers)
+            self._guarded(partial(answer.begin, answer.headers))
 
     def on_body(self, data: bytes) -> None:
         """A piece of the body."""
@@ -182,9 +183,13 @@ class Line(asyncio.Protocol):
         if self._answer.status != httpx.codes.OK:
             self._answer.body += data
             return
+        self._guarded(partial(self._answer.take, data))
+
+    def _guarded(self, action: Callable[[], object]) -> None:
+        """Hand something on; the answer ends here if it cannot be read."""
         try:
-            self._answer.take(data)
-        except Exception as error:  # it cannot be read
+            action()
+        except Exception as error:
             self._end(error)
             self.close()
 

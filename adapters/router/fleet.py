@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from ...core.api.protocol import (
     Backend,
@@ -20,6 +21,13 @@ from .replica import Replica, State
 from .tree import MetaTree
 
 
+class Assigned(NamedTuple):
+    """The replica of a call, and how much work it is there."""
+
+    replica: Replica
+    work: int
+
+
 class Fleet:
     """Replicas by their names. policy: its name. tree_bytes: memory of the meta-tree.
 
@@ -28,9 +36,9 @@ class Fleet:
 
     def __init__(self, policy: str, tree_bytes: int) -> None:
         self.replicas: dict[str, Replica] = {}
-        self.loads, self.tree = Loads(), MetaTree(tree_bytes)
+        self.loads, self.work, self.tree = Loads(), Loads(), MetaTree(tree_bytes)
         self.rendezvous = Rendezvous()
-        self.policy = policy_of(policy, Replicas(self.loads, self.tree, self.rendezvous))
+        self.policy = policy_of(policy, Replicas(self.loads, self.work, self.tree, self.rendezvous))
         self._by_bit: dict[int, Replica] = {}
         self._free: list[int] = []
         self.num_indices = 0
@@ -100,20 +108,33 @@ class Fleet:
         self.rendezvous.enter(replica.index, replica.name)
         replica.state, replica.fault = State.READY, ""
         self.loads.leave(replica.bit)
+        self.work.leave(replica.bit)
         self.loads.enter(replica.bit, replica.num_open + replica.num_foreign)
+        self.work.enter(replica.bit, replica.work + replica.num_foreign)
 
     def leave(self, replica: Replica, state: State, fault: str) -> None:
         """A replica takes no more calls for this reason; what it holds is not forgotten."""
         replica.state, replica.fault = state, fault
         self.loads.leave(replica.bit)
+        self.work.leave(replica.bit)
 
     def die(self, replica: Replica, error: BaseException) -> None:
-        """A replica has ended, and what it held is gone."""
+        """A replica has ended, and what it held is gone; where it only cannot be reached, that is
+        found out when it comes back."""
         replica.may_return = not isinstance(error, EngineDied) or error.is_replaced
         replica.num_failures += 1
         replica.died = time.monotonic()
         self.leave(replica, State.DEAD, str(error))
-        self.renew(replica)
+        if isinstance(error, EngineDied):
+            self.renew(replica)
+
+    def come_back(self, replica: Replica, info: BackendInfo) -> None:
+        """A replica takes calls again. What it held is gone if it was started anew: then it counts
+        fewer calls than before, or does not tell."""
+        calls = info.counters.get("calls", -1)
+        if calls < replica.info.counters.get("calls", 0):
+            self.renew(replica)
+        self.enter(replica)
 
     def renew(self, replica: Replica) -> None:
         """What a replica held is gone; it may go on taking calls."""
@@ -132,7 +153,7 @@ class Fleet:
         if self.replicas.get(replica.name) is replica:
             del self.replicas[replica.name]
 
-    def assign(self, request: Request, avoided: int) -> Replica | None:
+    def assign(self, request: Request, avoided: int) -> Assigned | None:
         """The replica that takes this request, which has one more call now."""
         placement = self.policy.choose(request, self.loads.everyone & ~avoided)
         if not placement.bit:
@@ -140,17 +161,22 @@ class Fleet:
         self.num_placed += 1
         self.last_placed = time.monotonic()
         found = self._by_bit[placement.bit]
+        work = placement.work(request)
         self.loads.change(found.bit, 1)
+        self.work.change(found.bit, work)
         found.num_open += 1
         found.num_sent += 1
-        return found
+        found.work += work
+        return Assigned(found, work)
 
-    def land(self, replica: Replica, has_answered: bool) -> None:
-        """A call has ended at a replica."""
+    def land(self, replica: Replica, work: int, has_answered: bool) -> None:
+        """A call has ended at a replica, to which it was assigned as so much work."""
         if has_answered:
             replica.num_failures = 0
         replica.num_open -= 1
+        replica.work -= work
         self.loads.change(replica.bit, -1)
+        self.work.change(replica.bit, -work)
 
     def hold(self, replica: Replica, namespace: str, keys: Iterable[bytes]) -> None:
         """A replica holds these from now on, if it is there."""
@@ -165,6 +191,7 @@ class Fleet:
         there = int(info.load.get("running", 0) + info.load.get("waiting", 0))
         foreign = max(0, there - num_open)
         self.loads.change(replica.bit, foreign - replica.num_foreign)
+        self.work.change(replica.bit, foreign - replica.num_foreign)
         replica.num_foreign = foreign
 
     def forget_all(self) -> None:
@@ -195,6 +222,8 @@ class Fleet:
             if one.bit in ready:
                 load = one.num_open + one.num_foreign
                 assert self.loads.of(one.bit) == load, f"the load of {one.name} is wrong"
+                load = one.work + one.num_foreign
+                assert self.work.of(one.bit) == load, f"the work of {one.name} is wrong"
 
     def _index(self) -> int:
         if self._free:
@@ -204,6 +233,7 @@ class Fleet:
 
     def _retire(self, replica: Replica) -> None:
         self.loads.leave(replica.bit)
+        self.work.leave(replica.bit)
         self.policy.forget(replica.bit)
         self._by_bit.pop(replica.bit, None)
         self._gone |= replica.bit

@@ -51,13 +51,14 @@ class Flight(ABC):
     """Something on its way, and where it is now.
 
     request: what it is placed by. deadline: seconds from now after which it ends by itself.
-    avoided: bits of the replicas that failed it. waiting_since: when it came to be held; None: it
-    is not. has_streamed: a part has been delivered.
+    work: where it is now, as its policy counts it. avoided: bits of the replicas that failed it.
+    waiting_since: when it came to be held; None: it is not. has_streamed: a part has been
+    delivered.
     """
 
     def __init__(self, router: Dispatcher, request: Request, deadline: float | None) -> None:
         self.request = request
-        self.avoided = 0
+        self.avoided = self.work = 0
         self.waiting_since: float | None = None
         self.num_sends = self.num_refusals = 0
         self.has_streamed = False

@@ -108,7 +108,7 @@ class Watch:
             is_back |= replica.state is State.DEAD and self._is_trusted(replica)
             if is_back:
                 _log.warning("the replica %s takes calls again", replica.name)
-                self.fleet.enter(replica)
+                self.fleet.come_back(replica, info)
             self.fleet.note_info(replica, info, max(num_open, replica.num_open))
 
     def _is_trusted(self, replica: Replica) -> bool:

@@ -18,6 +18,8 @@ from .loads import Loads, bits_of
 from .rendezvous import Rendezvous
 from .tree import Held, MetaTree
 
+UNIT = 1 << 7  # bytes of keys that count as much as a call: 256 tokens
+_FEW = 4  # a replica has few calls beside one that has so many times as many
 MOST_ROOTS = 1 << 16  # names of roots that are remembered
 
 
@@ -41,6 +43,11 @@ class Placement:
     bit: int
     expected: int = 0
 
+    def work(self, request: Request) -> int:
+        """Of a request there: 1, and 1 more for every `UNIT` bytes of keys that it has to
+        compute."""
+        return 1 + (len(request.key) - self.expected) // UNIT
+
 
 class Policy(Protocol):
     """A way to choose among replicas. uses_tree: whether it reads the meta-tree."""
@@ -56,9 +63,11 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """What policies choose by: loads, and who holds which prefix."""
+    """What policies choose by: open calls, their work (see `Placement.work`), and who holds which
+    prefix."""
 
     loads: Loads
+    work: Loads
     tree: MetaTree
     rendezvous: Rendezvous
 
@@ -133,16 +142,18 @@ class Affinity:
     unless that is too busy: then the least loaded one, which holds the root as well from then on.
 
     A prefix counts where it is at least a quarter of the prompt, or the call's hint names its root.
-    Anything else is placed by load, and where that leaves a choice by rendezvous hashing.
+    Anything else is placed by load, and where that leaves a choice by rendezvous hashing. Load is
+    the work of open calls (`Placement.work`), so that roots that have to be computed are spread as
+    calls are; where that misleads it counts calls.
 
     max_gap, max_ratio: a replica that has so many calls more than the least loaded one, and so many
       times as many, is too busy whatever it holds.
-    gap, idle: one that has so many calls more than the least loaded one is too busy, too, if that
-      has no more than `idle`, and what is computed again there is paid out of a credit: `share` of
-      what has to be computed anyway, and `credit` bytes of keys for each replica to begin with. So
-      balance costs no more than this share of the work, and roots that are fewer than the replicas
-      are replicated at once. (Who weighs the cost of each call alone has every root
-      everywhere in the end.)
+    gap, idle: one that would have so much more work than the least loaded one even after the call
+      was sent there is too busy, too, if that has no more calls than `idle` or than a quarter, and
+      what is computed again is paid out of a credit: `share` of what has to be computed anyway, and
+      `credit` bytes of keys for each replica to begin with. So balance costs no more than this
+      share of the work, and roots that are fewer than the replicas are replicated at once. (Who
+      weighs the cost of each call alone has every root everywhere in the end.)
     """
 
     uses_tree = True
@@ -192,18 +203,25 @@ class Affinity:
 
     def _choose(self, request: Request, among: int, held: list[Held]) -> Placement:
         holders = self._holders(request, among, held)
-        least, low = self._replicas.loads.least(among)
-        if not holders:
-            return self._unseen(request, among, held, low)
-        nearest, load = self._replicas.loads.least(holders)
-        if load - low < min(self._gap, self._max_gap):
-            return self._one_of(request, nearest, held)
+        least = self._least(among)
+        if not holders:  # nobody holds enough of it
+            return self._one_of(request, least, held)
+        nearest = self._least(holders)
         kept = self._one_of(request, self._longest(nearest, held), held)
+        if self._gap_of(kept, least) < min(self._gap, self._max_gap):
+            return kept
         spilled = self._one_of(request, self._longest(least, held), held)
-        if self._is_too_busy(load, low, kept.expected - spilled.expected):
+        if self._is_far_too_busy(kept, spilled) or self._is_worth(kept, spilled):
             self.num_spills += 1
             return spilled
         return kept
+
+    def _least(self, among: int) -> int:
+        """Those of a set with the least work, without those that have many more calls than others:
+        what a call had to compute first may be done long before it ends."""
+        loads = self._replicas.loads
+        _, low = loads.least(among)
+        return self._replicas.work.least(loads.up_to(low + low // 2 + self._gap, among))[0]
 
     def _holders(self, request: Request, among: int, held: list[Held]) -> int:
         """The replicas that a call is drawn to."""
@@ -212,17 +230,27 @@ class Affinity:
             return of_root & held[0].holders or held[0].holders
         return of_root
 
-    def _is_too_busy(self, load: int, low: int, cost: int) -> bool:
-        if load - low > self._max_gap and load > self._max_ratio * low:
-            return True
-        if load - low < self._gap or low > self._idle or cost > self._credit:
+    def _gap_of(self, kept: Placement, least: int) -> int:
+        work = self._replicas.work
+        return work.of(kept.bit) - work.of(least & -least)
+
+    def _is_far_too_busy(self, kept: Placement, spilled: Placement) -> bool:
+        load, low = self._replicas.loads.of(kept.bit), self._replicas.loads.of(spilled.bit)
+        return load - low > self._max_gap and load > self._max_ratio * low
+
+    def _is_worth(self, kept: Placement, spilled: Placement) -> bool:
+        """Whether a replica with few calls takes one from another, which it does if its work stays
+        less by the gap, and what is computed again can be paid."""
+        cost, loads = kept.expected - spilled.expected, self._replicas.loads
+        few = max(self._idle, loads.of(kept.bit) // _FEW)
+        if (
+            loads.of(spilled.bit) > few
+            or self._gap_of(kept, spilled.bit) - cost // UNIT < self._gap
+            or cost > self._credit
+        ):
             return False
         self._credit -= cost
         return True
-
-    def _unseen(self, request: Request, among: int, held: list[Held], low: int) -> Placement:
-        """Nobody holds enough of it: one of those with few calls."""
-        return self._one_of(request, self._replicas.loads.up_to(low, among), held)
 
     def _one_of(self, request: Request, among: int, held: list[Held]) -> Placement:
         """One of a set of equals: the one that wins the request's root, or else its prompt."""

@@ -29,7 +29,8 @@ class Replica:
     """A replica. Its router changes it, under the router's lock.
 
     name: by which all routers know it. index: of its bit in sets of replicas; a new one whenever it
-      has lost what it held. num_open: calls of this router. num_foreign: of others, as it reported.
+      has lost what it held. num_open: calls of this router. work: of these, as their policy
+      counts it. num_foreign: calls of others, as it reported.
     num_failures: deaths since it last answered a call. died: when the last one was.
     life, report_end, read_at: of its last report of evictions: see `EvictionReport`, and when.
     info: as it last reported. seen: when that was. fault: why it is not ready.
@@ -42,6 +43,7 @@ class Replica:
     info: BackendInfo
     state: State = State.READY
     num_open: int = 0
+    work: int = 0
     num_foreign: int = 0
     num_sent: int = 0
     seen: float = field(default_factory=time.monotonic)

@@ -316,10 +316,11 @@ class Router(ProcessLocal):
             found = self.fleet.assign(flight.request, flight.avoided)
             if found is None:
                 return None
+            flight.work = found.work
             self._held.pop(flight, None)
             flight.waiting_since = None
             self._num_resent += flight.num_sends > 0
-            return found
+            return found.replica
 
     def land(self, flight: Flight, replica: Replica, end: End) -> None:
         """As `Dispatcher.land`."""
@@ -328,7 +329,7 @@ class Router(ProcessLocal):
         if isinstance(flight, CallFlight | RelayFlight) and isinstance(end, Completion):
             keys = self._keys_of(flight, end)
         with self._changed:
-            self.fleet.land(replica, has_answered)
+            self.fleet.land(replica, flight.work, has_answered)
             self.fleet.hold(replica, flight.request.namespace, keys)
             is_alive = replica.state in (State.READY, State.HANGING)
             if isinstance(end, BackendClosed) and is_alive and not self.is_closed:

@@ -69,22 +69,27 @@ def percentiles(seconds: list[float]) -> list[float]:
 
 def measure(num_replicas: int, num_nodes: int, policy_name: str, seed: int) -> dict[str, Any]:
     """Grow the tree, then time decisions."""
-    replicas = Replicas(Loads(), MetaTree(1 << 40), Rendezvous())
+    replicas = Replicas(Loads(), Loads(), MetaTree(1 << 40), Rendezvous())
     for index in range(num_replicas):
         replicas.rendezvous.enter(index, f"http://replica-{index}:30000")
         replicas.loads.enter(1 << index)
+        replicas.work.enter(1 << index)
     policy, prompts = policy_of(policy_name, replicas), Prompts(20_000, seed)
-    everyone, at_work = replicas.loads.everyone, deque[int]()
+    everyone, at_work = replicas.loads.everyone, deque[tuple[int, int]]()
     gc.collect()
     before = memory_bytes()
 
     def send(key: bytes, seconds: list[float]) -> int:
         request = Request("", key)
         placement = timed(lambda: policy.choose(request, everyone), seconds)
+        work = placement.work(request)
         replicas.loads.change(placement.bit, 1)
-        at_work.append(placement.bit)
+        replicas.work.change(placement.bit, work)
+        at_work.append((placement.bit, work))
         if len(at_work) > 16 * num_replicas:
-            replicas.loads.change(at_work.popleft(), -1)
+            bit, work = at_work.popleft()
+            replicas.loads.change(bit, -1)
+            replicas.work.change(bit, -work)
         return int(placement.bit)
 
     growing: list[float] = []

@@ -14,6 +14,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -87,7 +88,7 @@ class Streams:
             return "answered" if is_same else "another answer"
         if isinstance(error, EngineDied) and text and self.expected[prompt].startswith(text):
             return "broken off"
-        return "lost" if not text else f"{type(error).__name__} after {text[:20]!r}"
+        return f"{type(error).__name__} after {text[:20]!r}" if text else f"lost: {error}"
 
     def finish(self) -> dict[str, Any]:
         """Wait for the last ones; how all of them ended."""
@@ -104,13 +105,18 @@ class Streams:
         }
 
 
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Raises TimeoutError if it does not come to be so."""
+    end = time.monotonic() + _SECONDS_TO_RETURN
+    while not is_so():
+        if time.monotonic() > end:
+            raise TimeoutError("a replica did not come back")
+        time.sleep(0.05)
+
+
 def wait_until_ready(backend: Router, count: int) -> None:
     """Until so many replicas take calls. Raises TimeoutError."""
-    end = time.monotonic() + _SECONDS_TO_RETURN
-    while sum(view.state == "ready" for view in backend.replicas) < count:
-        if time.monotonic() > end:
-            raise TimeoutError(f"the replicas did not come back: {backend.replicas}")
-        time.sleep(0.05)
+    wait_until(lambda: sum(view.state == "ready" for view in backend.replicas) >= count)
 
 
 def replicas_of(num: int, settings: dict[str, Any]) -> dict[str, Backend]:
@@ -137,7 +143,7 @@ def run(num_replicas: int, num_kills: int, num_streams: int, length: int, seed: 
         "max_running": 16,
     }
     settings |= {"hang_timeout": None}  # a busy machine
-    with Router(replicas_of(num_replicas, settings)) as backend:
+    with Router(replicas_of(num_replicas, settings), patience=_SECONDS_TO_RETURN) as backend:
         streams = Streams(backend, prompts, length)
         streams.learn()
         streams.start(num_streams)
@@ -147,9 +153,11 @@ def run(num_replicas: int, num_kills: int, num_streams: int, length: int, seed: 
             time.sleep(chance.uniform(0.1, 0.6))
             views = backend.replicas
             name = views[number % len(views)].name
+            victim: Any = backend.fleet.named(name).backend
+            pid = victim.engine_pid
             with suppress(ProcessLookupError):  # it has died by itself: that counts as well
-                victim: Any = backend.fleet.named(name).backend
-                os.kill(victim.engine_pid, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
+            wait_until(lambda victim=victim, pid=pid: victim.engine_pid != pid)
             print(number, name, dict(streams.outcomes), flush=True)
         wait_until_ready(backend, num_replicas)
         seconds = time.monotonic() - start

@@ -163,7 +163,9 @@ class Engines:
             return self.one
         fleet = self.two.fleet
         self.two.clear_cache()
-        fleet.policy = policy_of(way, Replicas(fleet.loads, fleet.tree, fleet.rendezvous))
+        fleet.policy = policy_of(
+            way, Replicas(fleet.loads, fleet.work, fleet.tree, fleet.rendezvous)
+        )
         return self.two
 
     def counted(self, way: str) -> list[dict[str, float]]:

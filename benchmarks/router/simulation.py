@@ -143,7 +143,7 @@ class VirtualFleet:
             hang_timeout=NEVER,
         )
         fleet = self.router.fleet
-        chosen: Any = Replicas(fleet.loads, fleet.tree, fleet.rendezvous)
+        chosen: Any = Replicas(fleet.loads, fleet.work, fleet.tree, fleet.rendezvous)
         if policy == "planned":
             chosen = PlannedPolicy(chosen, work or {}, num)
         else:

@@ -523,7 +523,7 @@ def test_a_server_that_talks_nonsense_ends_the_call(answer: bytes) -> None:
         thread = threading.Thread(target=talk, daemon=True)
         thread.start()
         url = "http://{}:{}".format(*listening.getsockname())
-        with RemoteBackend(url) as remote, pytest.raises((BackendClosed, CallFailed)):
+        with RemoteBackend(url) as remote, pytest.raises(BackendClosed):
             remote.submit(ask("a")).result(60)
         listening.shutdown(socket.SHUT_RDWR)
         thread.join(60)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -232,6 +233,36 @@ def test_a_replica_that_hangs_is_left_out_until_it_answers() -> None:
         assert both.submit(call()).result(60).text == "y"
         one.is_well.set()
         until(lambda: both.replicas[0].state == "ready")
+
+
+class Blinking(ScriptedBackend):
+    """Cannot be asked while it is away. num_calls: as it counts them; None: it does not tell."""
+
+    is_away = False
+    num_calls: int | None = 5
+
+    def info(self) -> BackendInfo:
+        if self.is_away:
+            raise BackendClosed("away")
+        counters = {} if self.num_calls is None else {"calls": self.num_calls}
+        return replace(super().info(), counters=counters)
+
+
+@pytest.mark.parametrize(("num_calls", "is_known"), [(5, True), (1, False), (None, False)])
+def test_what_a_replica_holds_is_known_after_it_was_away_unless_it_began_anew(
+    num_calls: int | None, is_known: bool
+) -> None:
+    one = Blinking("x")
+    with router(one, heartbeat=0.01) as only:
+        only.submit(call()).result(60)
+        until(lambda: only.fleet.named("0").info.counters)
+        one.is_away = True
+        until(lambda: only.replicas[0].state == "dead")
+        one.num_calls, one.is_away = num_calls, False
+        until(lambda: only.replicas[0].state == "ready")
+        replica = only.fleet.named("0")
+        holders = [it for _, _, it in only.fleet.tree.entries()]
+        assert any(it & replica.bit for it in holders) is is_known
 
 
 def test_a_router_whose_replicas_are_gone_for_good_is_over() -> None:

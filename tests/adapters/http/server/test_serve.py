@@ -111,7 +111,7 @@ def test_a_dead_engine_is_started_again_if_that_is_wanted() -> None:
         assert [look.status_code for look in looks] == [503] * 2
         for error in (json.loads(events[-1][6:]), refused.json(), *(it.json() for it in looks)):
             assert error["error"]["code"] == "engine_dead"
-            outcome = "the engine has died; another is being started: try again soon"
+            outcome = "the engine has died; another takes its place: try again soon"
             assert error["error"]["message"] == outcome
         end = time.monotonic() + 60
         while httpx.get(f"{url}/health").status_code == 503:
