@@ -185,7 +185,7 @@ def test_a_tokenizer_that_breaks_harms_no_other_call():
         def __getattr__(self, name):
             return getattr(byte_tokenizer(), name)
 
-        def encode_pictures(self, prompt, most=None):
+        def encode_pictures(self, prompt, most=None, namespace=""):
             if prompt[0].text == "bad":
                 raise RuntimeError("tokenizer")
             return byte_tokenizer().encode_pictures(prompt)
