@@ -76,7 +76,7 @@ def run(plan: Plan) -> Verdict:
             windows[name] = start, time.monotonic()
             bars.at_most(f"{name}: quiet_after_s", served.quiet_after(), 10.0)
             alone.append(_alone(seconds_alone))
-    for window, around, name in zip(windows.values(), pairwise(alone), windows, strict=True):
+    for (name, window), around in zip(windows.items(), pairwise(alone), strict=True):
         for kind in ("call", "pattern"):
             ratio = other.p99_ms(kind, window) / other.p99_ms(kind, *around)
             bars.at_most(f"{name}: {kind} p99 ratio", round(ratio, 2), MAX_RATIO)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
@@ -44,6 +45,7 @@ class TextEncoder:
         self, core: tokenizers.Tokenizer, spec: Mapping[str, Any], token_bytes: Sequence[bytes]
     ) -> None:
         self._core = core
+        self._prefix_ids = lru_cache(lambda prefix: self._locked(prefix).ids if prefix else [])
         added = spec.get("added_tokens") or []
         is_plain = spec["model"].get("type") == "BPE" and not any(
             token["lstrip"] or token["rstrip"] or token["single_word"] for token in added
@@ -78,7 +80,8 @@ class TextEncoder:
         before every text. namespace: whose texts alone make this one faster. Raises CallTooLarge
         without encoding more than a slice over `most`."""
         if len(text) <= (_PART if self._keeps else _SHORT):
-            return _ids(_Behind(self._locked(text), 0)) or []
+            ids: list[int] = self._locked(text).ids
+            return ids
         per_token = self.chars_per_token
         if most is not None and per_token is not None and len(text) > most * per_token:
             raise CallTooLarge("prompt", Shown(f"{len(text)} characters"), _allowed(most))
@@ -157,7 +160,7 @@ class TextEncoder:
 
     def _behind(self, prefix: str, text: str, encode: Callable[[str], Any]) -> _Behind | None:
         """A text behind a prefix; None where the prefix has other tokens then."""
-        before, encoding = encode(prefix).ids if prefix else [], encode(prefix + text)
+        before, encoding = self._prefix_ids(prefix), encode(prefix + text)
         is_equal = encoding.ids[: len(before)] == before
         return _Behind(encoding, len(before)) if is_equal else None
 

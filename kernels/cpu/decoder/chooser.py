@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from statistics import median
 from typing import TypeVar
 
@@ -25,9 +25,9 @@ class Chooser:
         self._clock = clock
         self._kinds: dict[Hashable, _Kind] = {}
 
-    def run(self, key: Hashable, ways: Sequence[int], size: int, call: Callable[[int], T]) -> T:
+    def run(self, key: Hashable, ways: tuple[int, ...], size: int, call: Callable[[int], T]) -> T:
         """Call with one of the ways. size: of the call, by which its time is divided."""
-        kind = self._kinds.get((key, ways := tuple(ways)))
+        kind = self._kinds.get((key, ways))
         if kind is None:
             kind = self._kinds[key, ways] = _Kind(ways)
         way, started = kind.next(), self._clock()

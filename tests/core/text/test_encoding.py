@@ -142,14 +142,21 @@ def warm(make: Callable[[], tokenizers.Tokenizer]) -> tuple[tokenizers.Tokenizer
 
 TEXTS = st.lists(
     st.sampled_from(
-        [*WORDS, "a", "B7", "it's", "x" * 300, "é", "e\u0301", "<|im_start|>", "\t", "  "]
+        [*WORDS, "a", "B7", "it's", "x" * 300, "é", "e\u0301", "<|im_start|>", "ﬁ½①", "\t", "  "]
     )
     | st.text(max_size=4),
     max_size=300,
 )
 
 
-@pytest.mark.parametrize("make", [tiny_core, metaspace_core])
+def composing_core() -> tokenizers.Tokenizer:
+    """Characters are composed first, so that a text has others than its tokens."""
+    core = tiny_core()
+    core.normalizer = normalizers.NFKC()
+    return core
+
+
+@pytest.mark.parametrize("make", [tiny_core, metaspace_core, composing_core])
 @given(texts=st.lists(TEXTS, min_size=1, max_size=3), joint=st.sampled_from(["", " ", " a b "]))
 @settings(max_examples=60, deadline=None)
 def test_texts_have_the_same_tokens_whatever_was_encoded_before(make, texts, joint):
