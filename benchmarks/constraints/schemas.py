@@ -37,7 +37,7 @@ from forkroot.benchmarks.common.packages import needs
 from forkroot.benchmarks.common.report import parser, report
 from forkroot.core.api.protocol import CallFailed, ForkrootError, InvalidCall, JsonSchema
 from forkroot.core.fsm.constraints import Constraints
-from forkroot.core.fsm.guide import Guide
+from forkroot.core.fsm.guide import Cursor, Guide
 
 with needs("jsonschema"):
     import referencing.exceptions
@@ -47,6 +47,7 @@ with needs("jsonschema"):
 SPACED = (", ", ": ")
 BUDGETS = (16, 60, 200, 600)
 MAX_ORDERS = 24
+MAX_CHOICES = 64
 
 
 class Outcome(NamedTuple):
@@ -227,19 +228,28 @@ def walk(guide: Guide, rng: Random, budget: int) -> str | None:
     for left in range(budget, 0, -1):
         if cursor.is_finished:
             return data.decode()
-        bits = np.unpackbits(cursor.mask_within(left).view(np.uint8), bitorder="little")
-        allowed = np.flatnonzero(bits).tolist()
-        while allowed:
-            token = allowed.pop(rng.randrange(len(allowed)))
-            if token in ends or cursor.fits(token, left):
-                break
-        else:
+        token = _token(cursor, rng, left, ends)
+        if token is None:
             return None
         if token in ends:
             return data.decode()
         cursor.advance(token)
         data += token_bytes[token]
     return data.decode() if cursor.is_accepting else None
+
+
+def _token(cursor: Cursor, rng: Random, left: int, ends: set[int]) -> int | None:
+    """A random token after which the answer can end in time, chosen as an engine does: again where
+    one does not fit. None: there is none."""
+    for _ in range(MAX_CHOICES):
+        bits = np.unpackbits(cursor.mask_within(left).view(np.uint8), bitorder="little")
+        allowed = np.flatnonzero(bits).tolist()
+        if not allowed:
+            return None
+        token: int = rng.choice(allowed)
+        if token in ends or cursor.fits(token, left):
+            return token
+    return None
 
 
 def fault_of(validator: Any, text: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Guides of JSON schemas some of whose arrays must not repeat an item.
+"""Guides of JSON schemas some of whose arrays must not repeat an item, or objects a name.
 
 Another guide knows the rest of the schema; what it allows is narrowed by what was written: a token
 is left out that would repeat an item, or after which every way on would. Knows nothing of schemas.
@@ -14,7 +14,7 @@ from ..api.protocol import CallFailed, InvalidCall
 from .grammar.grammar import GrammarCursor, GrammarGuide
 from .json_schema.shapes import Shapes
 from .json_schema.tracker import Tracker
-from .search import Steps, find, steps_of
+from .search import Goal, Steps, find, steps_of
 from .tokens.regular import RegularCursor, RegularGuide
 from .tokens.vocabulary import NEVER, Mask
 
@@ -24,7 +24,9 @@ InnerCursor: TypeAlias = RegularCursor | GrammarCursor
 FIELD = "json_schema"
 MARGIN = 16
 MAX_REFUSED = 8
-STRUCTURE = frozenset(b'",]}')
+MAX_TRIED = 300  # places in which an end is looked for, while an answer is written
+BREAKS, OPENERS = frozenset(b",]}"), frozenset(b"[{")
+STRUCTURE = BREAKS | frozenset(b'"')
 NUMBERS = frozenset(b"-0123456789.eE+")
 
 
@@ -40,7 +42,8 @@ class DistinctGuide:
         self._shapes = shapes
         self.options: dict[int, bytes] = {}
         self.structure = self._flags(lambda data: bool(STRUCTURE & set(data)))
-        self.entering = self._flags(lambda data: b"[" in data and b"," in data)
+        self.breaking = self._flags(lambda data: bool(BREAKS & set(data)))
+        self.entering = self._flags(lambda data: bool(OPENERS & set(data)) and b"," in data)
         self.numeric = self._flags(lambda data: data[0] in NUMBERS)
         if self.cursor().is_stuck:
             allowed = "arrays that have as many different items as they need"
@@ -49,7 +52,7 @@ class DistinctGuide:
     @property
     def num_bytes(self) -> int:
         """As `Guide.num_bytes`."""
-        return self.inner.num_bytes + 3 * self.structure.nbytes
+        return self.inner.num_bytes + 4 * self.structure.nbytes
 
     def cursor(self, written: bytes = b"", required: bytes = b"") -> DistinctCursor:
         """As `Guide.cursor`."""
@@ -71,7 +74,10 @@ class DistinctGuide:
 class DistinctCursor:
     """As `Cursor`. inner: of the guide that knows the rest. tracker: of what was written."""
 
-    __slots__ = ("_closest", "_end", "_has_end", "_mask", "_refused", "guide", "inner", "tracker")
+    __slots__ = (
+        *("_closest", "_end", "_has_end", "_mask", "_need", "_refused"),
+        *("guide", "inner", "tracker"),
+    )
 
     def __init__(self, guide: DistinctGuide, inner: InnerCursor, tracker: Tracker) -> None:
         self.guide = guide
@@ -82,6 +88,7 @@ class DistinctCursor:
         self._closest: tuple[int, ...] = ()
         self._end: bytes | None = None
         self._has_end = False
+        self._need = NEVER
 
     @property
     def is_accepting(self) -> bool:
@@ -102,6 +109,7 @@ class DistinctCursor:
             raise CallFailed(f"token {token} is not allowed by the constraint here")
         self.inner.advance(token)
         self.tracker = after
+        self._need = min(NEVER, self._need + MARGIN)
         self._forget()
 
     def mask(self) -> Mask:
@@ -133,8 +141,7 @@ class DistinctCursor:
         is_end = not 0 <= token < vocabulary.size or bool(vocabulary.is_end[token])
         if token in self._closest:
             return True
-        need = self._spell(self.end())
-        if is_end or need >= NEVER or need + MARGIN < budget:
+        if is_end or not self._is_near(budget):
             return is_end or self.inner.fits(token, budget)
         end, data = self.end(), vocabulary.token_bytes[token]
         is_known = end is not None and end.startswith(data)
@@ -143,6 +150,12 @@ class DistinctCursor:
             return True
         self._refused = (*self._refused, token)
         return False
+
+    def _is_near(self, budget: int) -> bool:
+        """Whether a token could put off the end further than the budget goes."""
+        if self._need + MARGIN >= budget:
+            self._need = self._spell(self.end())
+        return self._need < NEVER and self._need + MARGIN >= budget
 
     def forced(self) -> bytes:
         """As `Cursor.forced`."""
@@ -173,28 +186,27 @@ class DistinctCursor:
     @property
     def is_stuck(self) -> bool:
         """Whether every way to go on repeats an item."""
-        return find(self._steps(b""), self.tracker, is_whole=True).is_exhausted
+        return find(self._steps(b""), self.tracker, Goal.END).is_exhausted
 
     def end(self) -> bytes | None:
         """Bytes that end the answer from here and repeat nothing; None: none were found."""
         if not self._has_end:
-            ends = [end for end in (self._end_behind(b""), self._inner_end()) if end is not None]
-            self._end = min(ends, key=self._spell, default=None)
+            self._end = self._end_behind(b"")
             self._has_end = True
         return self._end
 
     def _end_behind(self, data: bytes) -> bytes | None:
         """Bytes that end the answer behind these, with what they leave of the required; None: none
         were found."""
+        end = self.inner.end_behind(data) if isinstance(self.inner, GrammarCursor) else None
+        if end is not None and self.tracker.after(data + end) is not None:
+            return end
         rest = self.inner.required[len(data) :]
         tracker = self.tracker.after(data + rest)
-        found = None if tracker is None else find(self._steps(data + rest), tracker, is_whole=True)
-        return None if found is None or found.end is None else rest + found.end
-
-    def _inner_end(self) -> bytes | None:
-        """The end that is known without the rule of distinct items, if it repeats none."""
-        end = self.inner.known_end() if isinstance(self.inner, GrammarCursor) else None
-        return end if end is not None and self.tracker.after(end) is not None else None
+        if tracker is None:
+            return None
+        found = find(self._steps(data + rest), tracker, Goal.END, MAX_TRIED)
+        return None if found.end is None else rest + found.end
 
     def _forget(self) -> None:
         self._mask, self._end, self._has_end = None, None, False
@@ -214,6 +226,8 @@ class DistinctCursor:
             return guide.entering
         if tracker.shapes[frame.shape].prefix:
             return self.inner.mask()
+        if not tracker.is_watching:
+            return guide.breaking | guide.entering
         found = guide.structure | guide.entering
         item = tracker.item
         if not item or item[0] in NUMBERS:
@@ -235,7 +249,8 @@ class DistinctCursor:
         )
         if not is_tight and not tracker.is_watching:
             return True
-        return not find(self._steps(data), tracker, is_whole=False).is_exhausted
+        goal = Goal.CLOSED if is_tight else Goal.DIFFERENT
+        return not find(self._steps(data), tracker, goal).is_exhausted
 
     def _steps(self, data: bytes) -> Steps:
         return steps_of(self.inner, data, self.guide.options)

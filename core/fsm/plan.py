@@ -5,21 +5,29 @@ The answer is plain data, and may be found in any process that has the vocabular
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import islice
 from typing import NamedTuple
 
-from ..api.protocol import Grammar, InvalidCall, JsonSchema, Regex
+from ..api.protocol import Grammar, InvalidCall, JsonSchema, Regex, UnsupportedCall
 from .grammar.explore import Known, explore
 from .grammar.lark import read_grammar, read_lark
 from .grammar.matcher import Library
-from .grammar.rules import schema_grammar
-from .json_schema.schema import schema_pattern
+from .grammar.rules import document_grammar
+from .json_schema.schema import document_pattern
 from .json_schema.shapes import Shapes, unique_shapes
-from .json_schema.unfold import MAX_SECONDS
+from .json_schema.unfold import MAX_SECONDS, Document
 from .regex.dfa import Dfa
 from .regex.errors import FIELD, NotRegular
+from .regex.errors import shown as shown_pointer
 from .regex.limits import Limits, TooSlow
 from .tokens.regular import Compiled, automaton
+
+MAX_LOGGED = 8
+_log = logging.getLogger("forkroot.constraints")
+MAX_PATTERN = 60_000  # characters; a grammar is compiled in less time than a longer pattern
 
 
 class Unrepeated(NamedTuple):
@@ -41,31 +49,37 @@ def plan_of(
     if isinstance(constraint, Grammar):
         lark = read_grammar(constraint.source, constraint.syntax)
         return explore(lark, library(), seconds=seconds)
-    plan = schema_plan(constraint, seconds)
+    document = Document(constraint.schema, seconds or MAX_SECONDS, not constraint.strict)
+    plan = _schema_plan(document, constraint.separators, seconds)
     made = (
         Compiled(plan)
         if isinstance(plan, Dfa)
         else explore(read_lark(plan, FIELD), library(), FIELD, seconds)
     )
-    shapes = unique_shapes(constraint.schema, seconds or MAX_SECONDS)
+    shapes = unique_shapes(document)
+    if document.unavailable:
+        shown = ", ".join(islice(map(shown_pointer, document.unavailable), MAX_LOGGED))
+        _log.warning("json_schema: left out what needs documents that are not here: %s", shown)
     return Unrepeated(made, shapes) if shapes else made
 
 
-def schema_plan(constraint: JsonSchema, seconds: float | None = None) -> Dfa | str:
+def _schema_plan(
+    document: Document, separators: tuple[str, str], seconds: float | None
+) -> Dfa | str:
     """The automaton of a schema; a grammar in Lark where no pattern can express it, or where the
-    automaton would be too large. seconds: as in `plan_of`.
+    automaton would be large. seconds: as in `plan_of`.
     """
-    schema, separators = constraint.schema, constraint.separators
     limits = Limits() if seconds is None else Limits(seconds=seconds)
     try:
-        pattern = schema_pattern(
-            schema, separators=separators, seconds=seconds or MAX_SECONDS, is_tracked=True
-        )
+        pattern = document_pattern(document, separators, is_tracked=True)
     except NotRegular:
-        return schema_grammar(schema, separators, seconds or MAX_SECONDS, is_tracked=True)
+        return document_grammar(document, separators, is_tracked=True)
+    if len(pattern) > MAX_PATTERN:
+        with suppress(UnsupportedCall):
+            return document_grammar(document, separators, is_tracked=True)
     try:
         return automaton(Regex(pattern), FIELD, limits)
     except InvalidCall as error:
         if seconds is not None and isinstance(error, TooSlow):
             raise
-    return schema_grammar(schema, separators, seconds or MAX_SECONDS, is_tracked=True)
+    return document_grammar(document, separators, is_tracked=True)

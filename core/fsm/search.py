@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from enum import Enum
 from typing import NamedTuple, TypeAlias
 
 from .grammar.ending import ORDER, options_of
@@ -23,15 +25,35 @@ class Found(NamedTuple):
     is_exhausted: bool = False
 
 
-def find(steps: Steps, tracker: Tracker, is_whole: bool) -> Found:
-    """Bytes after which the answer may end, or, unless `is_whole`, after which no array is open
-    whose items must differ; on the way none of them repeats one."""
+class Goal(Enum):
+    """What a way leads to: the end of the answer; where nothing is open that must differ; or where
+    the current item or name differs from all others, whatever follows."""
+
+    END = "end"
+    CLOSED = "closed"
+    DIFFERENT = "different"
+
+
+def _is_reached(goal: Goal, steps: Steps, here: Tracker) -> bool:
+    if goal is Goal.END:
+        return steps.is_accepting
+    return here.num_unique == 0 or (goal is Goal.DIFFERENT and not here.is_watching)
+
+
+def _options(steps: Steps, here: Tracker, goal: Goal) -> Iterator[int]:
+    """The bytes that may come next; those last after which an item is still as one before."""
+    options = steps.options()
+    same = frozenset() if goal is Goal.CLOSED else here.repeating
+    return iter(sorted(options, key=same.__contains__) if same else options)
+
+
+def find(steps: Steps, tracker: Tracker, goal: Goal, max_nodes: int = MAX_NODES) -> Found:
+    """Bytes that lead to a goal and on the way repeat no item."""
     path = bytearray()
-    trackers, left = [tracker], [iter(steps.options())]
-    for _ in range(MAX_NODES):
+    trackers, left = [tracker], [_options(steps, tracker, goal)]
+    for _ in range(max_nodes):
         here = trackers[-1]
-        is_end = steps.is_accepting if is_whole else here.num_unique == 0
-        if is_end:
+        if _is_reached(goal, steps, here):
             return Found(bytes(path))
         byte = next(left[-1], None) if len(path) < MAX_DEPTH else None
         if byte is None:
@@ -48,7 +70,7 @@ def find(steps: Steps, tracker: Tracker, is_whole: bool) -> Found:
         steps.push(byte)
         path.append(byte)
         trackers.append(after)
-        left.append(iter(steps.options()))
+        left.append(_options(steps, after, goal))
     return Found(None)
 
 

@@ -166,7 +166,7 @@ class GrammarCursor:
         is_end = not 0 <= token < vocabulary.size or vocabulary.is_end[token]
         if is_end or guide.end is None or token in self._ends_after or not self._is_near(budget):
             return True
-        end = self._end_behind(vocabulary.token_bytes[token])
+        end = self.end_behind(vocabulary.token_bytes[token])
         if end is not None and self._spell(end) < budget:
             self._ends_after = {token: end}
             return True
@@ -249,8 +249,8 @@ class GrammarCursor:
             self._need = self._spell(self.known_end())
         return self._need < NEVER and self._need + self.guide.margin >= budget
 
-    def _end_behind(self, data: bytes) -> bytes | None:
-        """A known end behind a token of these bytes."""
+    def end_behind(self, data: bytes) -> bytes | None:
+        """A known end behind a token of these bytes, with what they leave of the required."""
         rest = left_over(self.required, data)
         if rest is None:
             return None

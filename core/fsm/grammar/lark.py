@@ -19,8 +19,8 @@ from .matcher import FIELD
 from .rules import schema_rules
 from .terminals import Terminals
 
-MAX_RULES = 1_000  # the library descends into rules by recursion, on the caller's stack
-MAX_OPTIONS = 500
+MAX_RULES, MAX_SCHEMA_RULES = 1_000, 20_000  # rules and terminals
+MAX_OPTIONS, MAX_SCHEMA_OPTIONS = 500, 2_000
 MAX_LENGTH = 200_000
 SYNTAXES = ("lark", "gbnf", "ebnf")
 START = "start"
@@ -90,7 +90,8 @@ def read_grammar(source: str, syntax: str) -> Lark:
 
 
 def read_lark(source: str, field: str = FIELD) -> Lark:
-    """Check a grammar, and write out the schemas in it. Raises InvalidCall for `field`."""
+    """Check a grammar, and write out the schemas in it. Raises InvalidCall for `field`; the grammar
+    of a schema, whose field is another one, may be larger than one that a caller wrote."""
     written, more = list[str](), list[str]()
     pieces = list(_pieces(source))
     for piece in pieces:
@@ -107,13 +108,17 @@ def read_lark(source: str, field: str = FIELD) -> Lark:
     pieces = list(_pieces(whole))
     parts = _parts(pieces)
     lark = Lark(whole, parts, _literals(pieces))
-    value = source if field == FIELD else "#"
-    if len(parts) > MAX_RULES:
-        allowed = f"at most {MAX_RULES} rules and terminals; this one has {len(parts)}"
+    is_own = field == FIELD
+    value = source if is_own else "#"
+    most, most_options = MAX_RULES, MAX_OPTIONS
+    if not is_own:
+        most, most_options = MAX_SCHEMA_RULES, MAX_SCHEMA_OPTIONS
+    if len(parts) > most:
+        allowed = f"at most {most} rules and terminals; this one has {len(parts)}"
         raise InvalidCall(field, value, allowed)
     for rule in lark.rules:
-        if sum(piece.text == "|" for piece in parts[rule]) >= MAX_OPTIONS:
-            allowed = f"at most {MAX_OPTIONS} alternatives in a rule (any number in a terminal)"
+        if sum(piece.text == "|" for piece in parts[rule]) >= most_options:
+            allowed = f"at most {most_options} alternatives in a rule (any number in a terminal)"
             raise InvalidCall(field, value, f"{allowed}; {rule!r} has more")
     return lark
 

@@ -7,11 +7,13 @@ grammar before a call starts, of the call while it runs. Knows nothing of schema
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import cached_property
 from time import thread_time
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -19,7 +21,9 @@ from ...api.protocol import CallFailed, ForkrootError, InvalidCall
 from ..tokens.vocabulary import Mask, Vocabulary
 
 FIELD = "grammar"
-MAX_LENGTH = 500_000
+MAX_LENGTH = 2_000_000
+MAX_SHALLOW = 20_000  # characters of a grammar that every stack has room for
+STACK = 512 << 20  # bytes, of which only those in use take memory
 MAX_ERROR = 200
 MAX_ITEMS = 4_000
 NUM_TRIED = 3
@@ -29,6 +33,7 @@ OPTIONS = '\n%llguidance {"no_forcing": true, "allow_invalid_utf8": false}\n'
 
 Matcher: TypeAlias = Any  # llguidance.LLMatcher
 MakeError: TypeAlias = Callable[[str], Exception]
+T = TypeVar("T")
 
 
 class Library:
@@ -36,6 +41,7 @@ class Library:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
+        self._starting = threading.Lock()
 
     def compile(self, source: str, field: str) -> tuple[Matcher, Matcher]:
         """Matchers at the start of a grammar: of tokens, and of single bytes.
@@ -72,11 +78,37 @@ class Library:
         return _tokenizer([*texts, *(bytes([byte]) for byte in range(256))])
 
     def _matcher(self, tokenizer: Any, source: str, field: str) -> Matcher:
+        if len(source) > MAX_LENGTH:
+            value = source if field == FIELD else "#"
+            raise InvalidCall(field, value, f"grammars of at most {MAX_LENGTH} characters")
+        if len(source) <= MAX_SHALLOW:
+            return self._compiled(tokenizer, source, field)
+        return self._on_large_stack(lambda: self._compiled(tokenizer, source, field))
+
+    def _on_large_stack(self, work: Callable[[], T]) -> T:
+        """What a function returns or raises, called in a thread of its own: to compile a grammar
+        the library descends into its rules by recursion."""
+        future = Future[T]()
+
+        def run() -> None:
+            try:
+                future.set_result(work())
+            except BaseException as error:
+                future.set_exception(error)
+
+        thread = threading.Thread(target=run, name="forkroot-grammar", daemon=True)
+        with self._starting:
+            before = threading.stack_size(STACK)
+            try:
+                thread.start()
+            finally:
+                threading.stack_size(before)
+        return future.result()
+
+    def _compiled(self, tokenizer: Any, source: str, field: str) -> Matcher:
         import llguidance
 
         value = source if field == FIELD else "#"
-        if len(source) > MAX_LENGTH:
-            raise InvalidCall(field, value, f"grammars of at most {MAX_LENGTH} characters")
 
         def refuse(message: str) -> Exception:
             return InvalidCall(

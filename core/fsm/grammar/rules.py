@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,11 +24,11 @@ from ..json_schema.patterns.spelling import FREE_CHAR, alternatives, literal, va
 from ..json_schema.patterns.strings import ANYTHING, pattern, repeated
 from ..json_schema.schema import Writer
 from ..json_schema.unfold import MAX_SECONDS, Document
-from ..regex.errors import NotRegular, UnsupportedSchema, refuse, refuse_empty
+from ..regex.errors import NotRegular, UnsupportedSchema, refuse
 from ..regex.tree import Net, Tree
 
 MAX_POSITIONS = 20_000
-MAX_RULES = 1_000  # llguidance descends into rules by recursion, on the caller's stack
+MAX_RULES = 10_000
 MAX_COUNT = 100_000
 MAX_ROUNDS = 100
 FEW_STATES, MAX_STATES = 100, 400  # of an automaton that becomes rules
@@ -51,7 +51,14 @@ def schema_grammar(
 
     Raises InvalidCall as `schema_pattern` does, but supports more.
     """
-    name, rules = schema_rules(schema, "", separators, seconds, is_tracked)
+    return document_grammar(Document(schema, seconds), separators, is_tracked)
+
+
+def document_grammar(
+    document: Document, separators: tuple[str, str], is_tracked: bool = False
+) -> str:
+    """As `schema_grammar`, of a document that may have been read in part."""
+    name, rules = _rules(document, "", separators, is_tracked)
     return f"start: {name}\n{rules}"
 
 
@@ -63,7 +70,12 @@ def schema_rules(
     is_tracked: bool = False,
 ) -> tuple[str, str]:
     """The name of the rule of the schema, and the rules, whose names have a prefix."""
-    document = Document(schema, seconds)
+    return _rules(Document(schema, seconds), prefix, separators, is_tracked)
+
+
+def _rules(
+    document: Document, prefix: str, separators: tuple[str, str], is_tracked: bool
+) -> tuple[str, str]:
     try:
         return RuleWriter(document, prefix, separators, is_tracked).all_rules((document.root,))
     except RecursionError:
@@ -93,33 +105,84 @@ class RuleWriter(Writer):
         self._names: dict[Strings, str | None] = {}
         self._texts: dict[Strings, str | None] = {}
         self._states: dict[str, str] = {}
+        self._shared: dict[str, str] = {}  # the names of rules, by body
+        self._body_of: dict[str, str] = {}  # and the other way
 
     def all_rules(self, root: All) -> tuple[str, str]:
         """As `schema_rules`."""
         self.write(root)
+        full = dict[Key, str | None]()
         for key in self._keys:  # grows
             if len(self._keys) > MAX_POSITIONS:
                 raise NotRegular(key[0], f"schemas of at most {MAX_POSITIONS} places")
-            self._body(key)
-        self._has_value = found = set[Key]()
+            full[key] = self._body(key)
+        self._has_value = found = self._plainly_filled(full)
         num_known = -1
         while num_known < len(found):
             num_known = len(found)
             for key in reversed(self._keys):
-                if key not in found and self._body(key) is not None:
+                if key not in found and full.get(key, "") is not None and self._body(key):
                     found.add(key)
         start = self.write(root)
         if start is None:
-            raise refuse_empty(key[0] for key in reversed(self._keys) if key not in found)
+            empty = (key[0] for key in reversed(self._keys) if key not in found)
+            raise self.document.refuse_empty(empty)
+        unfilled = {name for key, (name, _) in self._rule_of.items() if key not in found}
         bodies = {
-            self._rule_of[key][0]: self._body(key) or "" for key in self._keys if key in found
+            self._rule_of[key][0]: self._final_body(key, full.get(key), unfilled)
+            for key in self._keys
+            if key in found
         }
-        first, bodies = merged(start.strip(), bodies)
+        first, bodies = merged(start.strip(), bodies | self._shared_bodies(bodies.values()))
         num_rules = len(bodies) + len(self._states)
         if num_rules > MAX_RULES:
             allowed = f"schemas of at most {MAX_RULES} different places"
             raise NotRegular(self._keys[0][0], f"{allowed}; this one has {num_rules}")
         return first, self._definitions(first, bodies)
+
+    def _plainly_filled(self, bodies: Mapping[Key, str | None]) -> set[Key]:
+        """The places that have a value whatever others have: those of whose rules all that they
+        name are such places."""
+        key_of = {self._rule_of[key][0]: key for key in bodies}
+        users: dict[Key, list[Key]] = {}
+        num_open: dict[Key, int] = {}
+        for key, body in bodies.items():
+            if body is not None:
+                named = {key_of[name] for name in self._names_in(body) if name in key_of}
+                num_open[key] = len(named)
+                for other in named:
+                    users.setdefault(other, []).append(key)
+        todo = [key for key, number in num_open.items() if not number]
+        found = set(todo)
+        while todo:
+            for user in users.get(todo.pop(), ()):
+                num_open[user] -= 1
+                if not num_open[user]:
+                    found.add(user)
+                    todo.append(user)
+        return found
+
+    def _final_body(self, key: Key, full: str | None, empty: set[str]) -> str:
+        """A rule's body without places that have no value. full: with all places. empty: the rules
+        of such places."""
+        if full is not None and empty.isdisjoint(self._names_in(full)):
+            return full
+        return self._body(key) or ""
+
+    def _names_in(self, body: str) -> set[str]:
+        """The names in a rule's body, and in the shared rules that it leads to."""
+        names = set(_NAME.findall(body))
+        return names.union(*(_NAME.findall(it) for it in self._shared_bodies([body]).values()))
+
+    def _shared_bodies(self, bodies: Iterable[str]) -> dict[str, str]:
+        """The shared rules that these lead to."""
+        todo, found = [*bodies] if self._shared else [], dict[str, str]()
+        while todo:
+            for name in _NAME.findall(todo.pop()):
+                if name in self._body_of and name not in found:
+                    found[name] = self._body_of[name]
+                    todo.append(found[name])
+        return found
 
     def write(self, nodes: All) -> str | None:
         """The name of the rule of a value that meets all of these; None: no value does."""
@@ -135,6 +198,12 @@ class RuleWriter(Writer):
     def leaf(self, pattern: str) -> str:
         """The name of the terminal with this pattern."""
         return self._terminal("/" + pattern.replace("/", "\\/") + "/")
+
+    def share(self, pattern: str) -> str:
+        """The name of a rule of its own."""
+        name = self._shared.setdefault(pattern, f"{self._prefix}o{len(self._shared)}")
+        self._body_of[name] = pattern
+        return f" {name} "
 
     def separator(self, text: str) -> str:
         """As a terminal."""

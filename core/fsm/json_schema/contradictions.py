@@ -20,6 +20,15 @@ def without_contradictions(
     return [facts for facts in ways if not _is_plain(facts, known)]
 
 
+def excludes_texts(schema: Mapping[str, Any]) -> bool:
+    """Whether a schema lists texts and says nothing else, so that its complement is exact."""
+    words = schema.keys() - SILENT
+    if words not in ({"enum"}, {"const"}):
+        return False
+    listed = [schema["const"]] if "const" in words else schema["enum"]
+    return isinstance(listed, list | tuple) and all(isinstance(value, str) for value in listed)
+
+
 def _is_plain(facts: Facts, known: dict[tuple[str, ...], bool]) -> bool:
     objects = facts.objects
     if objects is None or facts.types != ("object",):

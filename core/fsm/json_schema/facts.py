@@ -178,7 +178,10 @@ class Arrays:
     def is_empty(self) -> bool:
         """Whether it is plain that no array meets this."""
         limits = ((self.low, self.high), *((part.low, part.high) for part in self.contains))
-        return any(high is not None and low > high for low, high in limits)
+        if any(high is not None and low > high for low, high in limits):
+            return True
+        needed = (part.nodes for part in self.contains if part.low) if not self.prefix else ()
+        return any(_is_never((*nodes, *(self.rest or ()))) for nodes in needed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +327,11 @@ class Facts:
 
 
 def _is_never(nodes: All) -> bool:
-    return any(isinstance(node.schema, bool) and node.schema == node.is_not for node in nodes)
+    """Whether it is plain that no value meets all of these: one is false, or excludes another."""
+    if any(isinstance(node.schema, bool) and node.schema == node.is_not for node in nodes):
+        return True
+    excluded = {node.path for node in nodes if node.is_not}
+    return bool(excluded) and any(node.path in excluded for node in nodes if not node.is_not)
 
 
 def common_multiple(*numbers: Fraction) -> Fraction:

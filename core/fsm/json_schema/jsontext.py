@@ -16,7 +16,7 @@ from typing import Any
 from ...api.protocol import InvalidCall
 from ..regex.errors import FIELD
 
-MAX_SCHEMA = 1_000_000
+MAX_SCHEMA = 4_000_000
 MAX_LEVELS = 1_000
 PART = 4  # characters that a part of a schema has at least, its quotes and commas
 PIECE = 20_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import chain, combinations
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ..regex.chars import Ranges, complement, single, union
 from ..regex.errors import InvalidSchema, UnsupportedSchema
@@ -18,15 +18,16 @@ from .facts import All, Facts, Literal, Objects, Strings, distinct, is_found
 from .members import Unfold, fits, holds_value
 from .patterns.automata import common_texts
 from .patterns.ecma import read_pattern
-from .patterns.lists import Entry, Layout, enclosed
+from .patterns.lists import Count, Entry, Layout, counted, enclosed
 from .patterns.lookaround import parts_of
 from .patterns.spelling import alternatives, common, literal, one_char, value_text
-from .patterns.strings import ANY_CHAR, ANYTHING, pattern
+from .patterns.strings import ANY_CHAR, ANYTHING, pattern, repeated
 
 Write: TypeAlias = Callable[[All], str | None]
 KeyOf: TypeAlias = Callable[[Strings], str | None]
 MAX_OVERLAPPING = 5
 MAX_COMPARED = 24  # patterns
+MAX_COUNTED = 4_000  # properties times the number of those that may be there
 
 
 def object_pattern(
@@ -34,14 +35,12 @@ def object_pattern(
     write: Write,
     unfold: Unfold,
     key_of: KeyOf,
-    leaf: Callable[[str], str],
-    layout: Layout,
+    style: Style,
 ) -> str | None:
     """The objects that these facts allow; None: there are none.
 
     write: the pattern of a value that meets all of some nodes; None where there is none.
     key_of: the pattern of the names that facts allow, with quotes; None if there is none.
-    leaf: a pattern as it is to be written.
     """
     if objects.is_open and objects.high != 0:
         raise UnsupportedSchema("objects of which properties or additionalProperties are stated")
@@ -53,18 +52,19 @@ def object_pattern(
     fixed = {name: write(all_) for name, all_ in allowed.items()}
     if any(fixed.get(name) is None for name in objects.required):
         return None
+    colon = style.layout.colon
     entries = [
         Entry(
-            f"{leaf(literal(value_text(name)))}{layout.colon}{value}", int(name in objects.required)
+            f"{style.leaf(literal(value_text(name)))}{colon}{value}", int(name in objects.required)
         )
         for name, value in fixed.items()
         if value is not None
     ]
     others = [
-        key + layout.colon + value
+        key + colon + value
         for key, value in _others(objects, tuple(properties), write, unfold, key_of)
     ]
-    return _counted(entries, others, objects.low, objects.high, layout.comma)
+    return _enclosed(entries, others, objects.low, objects.high, style)
 
 
 def _is_name(name: str, objects: Objects, unfold: Unfold) -> bool:
@@ -90,33 +90,69 @@ def _listed(objects: Objects, taken: tuple[str, ...], unfold: Unfold) -> dict[st
     }
 
 
-def _counted(
-    entries: list[Entry], others: list[str], low: int, high: int | None, comma: str
+class Style(NamedTuple):
+    """How objects are written.
+
+    layout: their separators. leaf: a pattern as it is to be written. share: likewise one that
+    several patterns hold. is_distinct: whether no name is written twice, also where names are open.
+    """
+
+    layout: Layout
+    leaf: Callable[[str], str]
+    share: Callable[[str], str]
+    is_distinct: bool = False
+
+
+def _enclosed(
+    entries: list[Entry], others: list[str], low: int, high: int | None, style: Style
 ) -> str | None:
-    """Objects of these entries, with as many properties as are allowed: where only some of the
-    optional ones may be there, those that come first."""
-    optional = [i for i, entry in enumerate(entries) if not entry.low]
-    num_required = len(entries) - len(optional)
-    if (high is not None and (num_required > high or low > high)) or (
-        not others and low > len(entries)
-    ):
+    """Objects of these entries and of others, with as many properties as are allowed."""
+    num_required = sum(entry.low for entry in entries)
+    if high is not None and max(num_required, low) > high:
         return None
-    if high is not None and high < len(entries):
-        beyond = set(optional[high - num_required :])
-        entries, others = [entry for i, entry in enumerate(entries) if i not in beyond], []
-    needs_one = low > num_required
-    if needs_one and (low > 1 or (not others and low == len(entries))):
-        if low > len(entries):
-            raise UnsupportedSchema("minProperties of at most 1, or of as many as are named")
-        filled = set(optional[: low - num_required])
-        entries = [
-            entry._replace(low=1) if i in filled else entry for i, entry in enumerate(entries)
-        ]
-        needs_one = False
-    if others:
-        most = None if high is None else high - len(entries)
-        entries = [*entries, Entry(alternatives(others), 0, most)] if most != 0 else entries
-    return enclosed("{}", entries, comma, needs_one)
+    if not others and low > len(entries):
+        return None
+    count = Count(low if low > num_required else 0, high)
+    if not others and high is not None and high >= len(entries):
+        count = count._replace(high=None)
+    comma = style.layout.comma
+    if count.low <= 1 and count.high is None:
+        more = [Entry(alternatives(others), 0, None)] if others else []
+        return enclosed("{}", [*entries, *more], comma, count.low == 1)
+    rest = alternatives(others) if others else None
+    if (len(entries) + 1) * max(count.low, count.high or 0) > MAX_COUNTED:
+        return _roughly(entries, rest, count, comma)
+    if rest is not None and not style.is_distinct and low > len(entries) + 1:
+        raise UnsupportedSchema("minProperties of at most one more than are named")
+    if rest is not None and not style.is_distinct and count.low > 1:
+        found = _surely(entries, rest, count, style)
+    else:
+        found = counted(entries, rest, count, comma, style.share)
+    return None if found is None else rf"\{{{found}\}}"
+
+
+def _surely(entries: list[Entry], rest: str, count: Count, style: Style) -> str | None:
+    """As `counted`, where others may have one name twice: they count as one."""
+    comma = style.layout.comma
+    alone = counted(entries, None, count, comma, style.share)
+    named, most = Count(count.low - 1, None), None
+    if count.high is not None:
+        named, most = Count(count.low - 1, count.high - 1), 1
+    before = counted(entries, None, named, comma, style.share)
+    more = None if before is None else before + repeated(comma + rest, 1, most)
+    options = [option for option in (alone, more) if option is not None]
+    return alternatives(options) if options else None
+
+
+def _roughly(entries: list[Entry], rest: str | None, count: Count, comma: str) -> str:
+    """Objects of a large number of properties: where all that are named fit in, others may fill
+    what they leave."""
+    if count.low or rest is None or count.high is None or count.high < len(entries):
+        raise UnsupportedSchema(
+            f"minProperties and maxProperties of which the product with the number of properties is"
+            f" at most {MAX_COUNTED}"
+        )
+    return enclosed("{}", [*entries, Entry(rest, 0, count.high - len(entries))], comma)
 
 
 def _others(

@@ -21,6 +21,10 @@ LOCAL = "a reference into this schema, as '#/$defs/name'"
 PUBLISHED = ("http://json-schema.org/", "https://json-schema.org/")
 
 
+class Unavailable(InvalidSchema):
+    """A reference to a document that is not here."""
+
+
 class Resource(NamedTuple):
     """A schema with an identifier of its own, or the whole document. uri: without a fragment."""
 
@@ -156,7 +160,7 @@ class References:
             self._add(Node(published, f"{uri}#"), uri)
             resource = self._by_uri[uri]
         if resource is None:
-            raise InvalidSchema(
+            raise Unavailable(
                 f"{LOCAL}; the document {uri!r} is not available: put it under $defs, with"
                 " this URI as its $id"
             )

@@ -16,13 +16,13 @@ from fractions import Fraction
 from typing import Any
 
 from ...api.protocol import COMPACT
-from ..regex.errors import InvalidSchema, NotRegular, UnsupportedSchema, refuse_empty
+from ..regex.errors import InvalidSchema, NotRegular, UnsupportedSchema
 from ..regex.tree import Loop, Net, Tree
 from .contains import free_pattern, is_free, without_contains
 from .facts import All, Arrays, Facts, Numbers, Objects, Strings, common_multiple
 from .facts import Literal as Value
 from .members import fits, fits_string
-from .objects import object_pattern, other_than
+from .objects import Style, object_pattern, other_than
 from .patterns.automata import common_texts
 from .patterns.ecma import read_pattern
 from .patterns.formats import NUMBERS, read_format
@@ -39,6 +39,7 @@ MAX_FREE = 16
 MATCH_STEPS = 10
 MAX_LENGTH = 1_000_000
 MAX_SQUEEZED = 512
+MAX_SHARED = 10_000
 
 
 def schema_pattern(
@@ -57,11 +58,17 @@ def schema_pattern(
     Raises NotRegular where a pattern cannot say it, InvalidCall where the schema is ill-formed,
     too large, accepts nothing, or has keywords that are not supported.
     """
-    document = Document(schema, seconds)
+    return document_pattern(Document(schema, seconds), separators, is_tracked)
+
+
+def document_pattern(
+    document: Document, separators: tuple[str, str], is_tracked: bool = False
+) -> str:
+    """As `schema_pattern`, of a document that may have been read in part."""
     writer = Writer(document, separators, is_tracked)
     found = writer.write((document.root,))
     if found is None:
-        raise refuse_empty(writer.empty)
+        raise document.refuse_empty(writer.empty)
     return found
 
 
@@ -125,6 +132,12 @@ class Writer:
         """A pattern that holds no other place of the document."""
         return pattern
 
+    def share(self, pattern: str) -> str:
+        """A pattern that several others hold."""
+        if len(pattern) > MAX_SHARED:
+            raise UnsupportedSchema("properties that are counted where they are few")
+        return pattern
+
     def separator(self, text: str) -> str:
         """A comma or a colon with its blanks, as it is to be written."""
         return literal(text)
@@ -167,8 +180,8 @@ class Writer:
             raise UnsupportedSchema(
                 "objects of which properties or additionalProperties are stated"
             )
-        unfold = self.document.unfold
-        return object_pattern(objects, self.write, unfold, self.name, self.leaf, self._layout)
+        style = Style(self._layout, self.leaf, self.share, self._is_tracked)
+        return object_pattern(objects, self.write, self.document.unfold, self.name, style)
 
     def array(self, arrays: Arrays) -> str | None:
         """The arrays that these facts allow."""

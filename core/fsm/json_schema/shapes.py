@@ -1,27 +1,30 @@
-"""Where in the values of a schema the arrays are whose items must differ.
+"""Where in the values of a schema items, or the names of open properties, must differ.
 
-The answer is a table of plain data: each row says of one place whether it is such an array, and
-which rows its properties and items have. A place that may be met in several ways counts as such an
-array where any of them says so.
+The answer is a table of plain data: each row says of one place whether it is such an array, or an
+object that needs several properties of which not all are named, and which rows its properties and
+items have. A place that may be met in several ways counts as one where any of them says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ..regex.errors import refuse
-from .facts import All
-from .unfold import MAX_SECONDS, Document
+from .facts import All, Objects
+from .unfold import Document
 
 NOWHERE = -1
-MAX_SHAPES = 2_000
+MAX_SHAPES = 20_000
+COUNTS = frozenset(("minProperties", "maxProperties"))  # the second inside of `not`
 Key: TypeAlias = frozenset[tuple[str, ...]]
 
 
 class Shape(NamedTuple):
-    """One place. Numbers are rows of the table; NOWHERE: there is no such array below.
+    """One place. Numbers are rows of the table; NOWHERE: there is no such place below.
 
+    is_unique: whether the items of an array must differ. is_counted: whether an object needs
+    several names, so that none may come twice.
     properties: by name. others: of every other property. prefix, rest: of the items.
     """
 
@@ -30,6 +33,7 @@ class Shape(NamedTuple):
     others: int
     prefix: tuple[int, ...]
     rest: int
+    is_counted: bool = False
 
     def value(self, name: str) -> int:
         """The row of a property."""
@@ -43,19 +47,19 @@ class Shape(NamedTuple):
 Shapes: TypeAlias = tuple[Shape, ...]
 
 
-def unique_shapes(schema: Mapping[str, Any] | bool, seconds: float = MAX_SECONDS) -> Shapes:
-    """The table of a schema, its root first; empty where no array's items must differ. Raises as
-    the reading of a schema does."""
-    return _Table(Document(schema, seconds)).rows() if _mentions_unique(schema) else ()
+def unique_shapes(document: Document) -> Shapes:
+    """The table of a schema, its root first; empty where nothing must differ. Raises as the reading
+    of a schema does."""
+    return _Table(document).rows() if _is_mentioned(document.root.schema) else ()
 
 
-def _mentions_unique(schema: object) -> bool:
-    """Whether uniqueItems occurs anywhere in a schema."""
+def _is_mentioned(schema: object) -> bool:
+    """Whether a schema anywhere counts properties, or has uniqueItems."""
     todo = [schema]
     while todo:
         part = todo.pop()
         if isinstance(part, Mapping):
-            if part.get("uniqueItems") is True:
+            if part.get("uniqueItems") is True or part.keys() & COUNTS:
                 return True
             todo += part.values()
         elif isinstance(part, list | tuple):
@@ -104,16 +108,25 @@ class _Table:
             self._number(others),
             tuple(self._number(it.item(i) for it in arrays) for i in range(length)),
             self._number(it.rest or () for it in arrays),
+            any(map(_is_counted, objects)),
         )
 
 
+def _is_counted(objects: Objects) -> bool:
+    """Whether these objects need several properties, and may have some that are not named."""
+    is_closed = objects.rest is not None and any(node.schema is False for node in objects.rest)
+    is_closed = is_closed and not objects.patterns
+    return objects.low > 1 and objects.high != 1 and not is_closed
+
+
 def _pruned(rows: list[Shape]) -> Shapes:
-    """The table with NOWHERE for rows from which no array is reached; empty where none is."""
+    """The table with NOWHERE for rows from which nothing is reached that must differ; empty where
+    that is so of all."""
     above: dict[int, set[int]] = {}
     for i, row in enumerate(rows):
         for below in (*row.properties.values(), row.others, *row.prefix, row.rest):
             above.setdefault(below, set()).add(i)
-    todo = [i for i, row in enumerate(rows) if row.is_unique]
+    todo = [i for i, row in enumerate(rows) if row.is_unique or row.is_counted]
     kept = set(todo)
     while todo:
         new = above.get(todo.pop(), set()) - kept
@@ -132,6 +145,7 @@ def _pruned(rows: list[Shape]) -> Shapes:
             of(row.others),
             tuple(map(of, row.prefix)),
             of(row.rest),
+            row.is_counted,
         )
         for row in rows
     )

@@ -1,4 +1,4 @@
-"""Follows JSON byte by byte and keeps the items of arrays whose items must differ.
+"""Follows JSON byte by byte and keeps what must differ: items of arrays, and names of objects.
 
 Immutable: each step gives another tracker. Knows nothing of schemas, automata or tokens.
 """
@@ -19,8 +19,9 @@ class Frame(NamedTuple):
     """An object or array that is open.
 
     shape: its row. child: the row of the value that is written, or comes next. number: of the item.
-    seen: the items so far, where they must differ: of each its value and its text; None elsewhere.
-    start: where the current item begins, in the text that is kept.
+    seen: the items or names so far, where they must differ: of each its value and its text; None
+    elsewhere.
+    start: where the current item or property begins, in the text that is kept.
     """
 
     is_array: bool
@@ -34,7 +35,7 @@ class Frame(NamedTuple):
 class Tracker(NamedTuple):
     """What is open in a JSON text.
 
-    text: from the outermost array on whose items must differ. in_key: inside a property's name,
+    text: from the outermost place on where something must differ. in_key: inside a property's name,
     which is kept in `key`.
     """
 
@@ -49,11 +50,11 @@ class Tracker(NamedTuple):
 
     @property
     def frame(self) -> Frame | None:
-        """The innermost open array whose items must differ."""
+        """The innermost open array whose items must differ, or object whose names must."""
         return next((f for f in reversed(self.frames) if f.seen is not None), None)
 
     def after(self, data: bytes) -> Tracker | None:
-        """The tracker after more of the text; None where an item repeats another."""
+        """The tracker after more of the text; None where an item or a name repeats another."""
         here = self
         for byte in data:
             after = here._step(byte)
@@ -64,13 +65,14 @@ class Tracker(NamedTuple):
 
     @property
     def item(self) -> bytes:
-        """The text of the current item of `frame`."""
+        """The text of the current item or property of `frame`."""
         frame = self.frame
         return b"" if frame is None else self.text[frame.start :].lstrip(BLANKS)
 
     @property
     def is_watching(self) -> bool:
-        """Whether the current item could still repeat another: its text begins one, or is one."""
+        """Whether the current item or name could still repeat another: its text begins one, or is
+        one."""
         for frame in self.frames:
             if frame.seen:
                 item = self.text[frame.start :].lstrip(BLANKS)
@@ -81,6 +83,18 @@ class Tracker(NamedTuple):
                 if (value := _value(item)) is not None and any(value == v for v, _ in frame.seen):
                     return True
         return False
+
+    @property
+    def repeating(self) -> frozenset[int]:
+        """The bytes with which the current item or name goes on like one before."""
+        found = set[int]()
+        for frame in self.frames:
+            if frame.seen:
+                item = self.text[frame.start :].lstrip(BLANKS)
+                size = len(item)
+                texts = (text for _, text in frame.seen if len(text) > size)
+                found |= {text[size] for text in texts if text.startswith(item)}
+        return frozenset(found)
 
     def _step(self, byte: int) -> Tracker | None:
         here = self
@@ -94,7 +108,7 @@ class Tracker(NamedTuple):
                 in_key = in_key and self.frames[-1].number == 0
                 return here._replace(in_string=True, in_key=in_key, key=b"")
             case "{":
-                return here._open(Frame(False, here._row()))
+                return here._open_object()
             case "[":
                 return here._open_array()
             case ":":
@@ -105,14 +119,23 @@ class Tracker(NamedTuple):
                 return here._close()
         return here
 
-    def _in_string(self, byte: int) -> Tracker:
+    def _in_string(self, byte: int) -> Tracker | None:
         if self.in_key and (self.is_escaped or byte != ord('"')):
             self = self._replace(key=self.key + bytes((byte,)))
         if self.is_escaped:
             return self._replace(is_escaped=False)
         if byte == ord("\\"):
             return self._replace(is_escaped=True)
-        return self._replace(in_string=False, in_key=False) if byte == ord('"') else self
+        if byte != ord('"'):
+            return self
+        here = self._replace(in_string=False, in_key=False)
+        return here._with_name() if self.in_key and self.frames[-1].seen is not None else here
+
+    def _with_name(self) -> Tracker | None:
+        """The same with the name that ends here; None where it repeats one."""
+        frame = self.frames[-1]
+        seen = _with(frame.seen or (), self.text[frame.start :].strip(BLANKS))
+        return None if seen is None else self._top(frame._replace(seen=seen))
 
     def _row(self) -> int:
         """The row of the value that comes next."""
@@ -127,9 +150,20 @@ class Tracker(NamedTuple):
         child = NOWHERE if shape is None else shape.item(0)
         if shape is None or not shape.is_unique:
             return self._open(Frame(True, row, child))
-        text = self.text if self.num_unique else b"["
-        here = self._replace(text=text, num_unique=self.num_unique + 1)
-        return here._open(Frame(True, row, child, 0, (), len(text)))
+        here = self._watching(b"[")
+        return here._open(Frame(True, row, child, 0, (), len(here.text)))
+
+    def _open_object(self) -> Tracker:
+        row = self._row()
+        if row == NOWHERE or not self.shapes[row].is_counted:
+            return self._open(Frame(False, row))
+        here = self._watching(b"{")
+        return here._open(Frame(False, row, seen=(), start=len(here.text)))
+
+    def _watching(self, opener: bytes) -> Tracker:
+        """The same with one more place where something must differ."""
+        text = self.text if self.num_unique else opener
+        return self._replace(text=text, num_unique=self.num_unique + 1)
 
     def _value_of(self, name: str) -> Tracker:
         frame = self.frames[-1]
@@ -142,7 +176,7 @@ class Tracker(NamedTuple):
     def _next(self) -> Tracker | None:
         frame = self.frames[-1]
         if not frame.is_array:
-            return self._top(frame._replace(number=0))
+            return self._top(frame._replace(number=0, start=len(self.text)))
         seen = frame.seen
         if seen is not None and (seen := self._with_item(frame)) is None:
             return None
@@ -157,19 +191,22 @@ class Tracker(NamedTuple):
         here = self._replace(frames=self.frames[:-1])
         if frame.seen is None:
             return here
-        if self._with_item(frame) is None:
+        if frame.is_array and self._with_item(frame) is None:
             return None
         left = self.num_unique - 1
         return here._replace(num_unique=left, text=self.text if left else b"")
 
     def _with_item(self, frame: Frame) -> tuple[tuple[str, bytes], ...] | None:
         """What was seen and the item that ends before the last byte; None where it repeats one."""
-        item = self.text[frame.start : -1].strip(BLANKS)
-        value = _value(item)
-        seen = frame.seen or ()
-        if value is None:
-            return seen
-        return None if any(value == other for other, _ in seen) else (*seen, (value, item))
+        return _with(frame.seen or (), self.text[frame.start : -1].strip(BLANKS))
+
+
+def _with(seen: tuple[tuple[str, bytes], ...], text: bytes) -> tuple[tuple[str, bytes], ...] | None:
+    """What was seen and one more, if it is a whole value; None where it repeats one."""
+    value = _value(text)
+    if value is None:
+        return seen
+    return None if any(value == other for other, _ in seen) else (*seen, (value, text))
 
 
 def _value(text: bytes) -> str | None:

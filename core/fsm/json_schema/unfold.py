@@ -1,7 +1,8 @@
 """References and alternatives of a schema: a place in it becomes facts, one set for each way.
 
 Only places that can be reached are read, and no more of them than a budget; references lead to
-places in the same document.
+places in the same document. Of what a document says that is not available, nothing is known: no
+value is known to meet it, and none not to.
 """
 
 from __future__ import annotations
@@ -12,16 +13,26 @@ from time import thread_time
 from typing import Any
 
 from ...api.dialects import draft_of, normalized
-from ..regex.errors import FIELD, InvalidSchema, NotRegular, UnsupportedSchema, derived, refuse
+from ...api.protocol import InvalidCall
+from ..regex.errors import (
+    FIELD,
+    InvalidSchema,
+    NotRegular,
+    UnsupportedSchema,
+    derived,
+    refuse,
+    refuse_empty,
+)
 from ..regex.limits import TooSlow
 from .alternatives import Group, Option, groups_of, negation
-from .contradictions import without_contradictions
+from .contradictions import excludes_texts, without_contradictions
 from .facts import All, Facts, Node
 from .keywords import UNEVALUATED, applied, excluded, read, sealed
 from .members import parted
-from .references import References
+from .references import References, Unavailable
 
-MAX_STEPS = 200_000
+MAX_STEPS = 1_000_000
+CHECK_EVERY = 16  # steps between two looks at the clock, which cost as much as a step
 MAX_SECONDS = 8.0
 MAX_WAYS = 2_000
 MAX_PRODUCT = 40_000
@@ -44,15 +55,27 @@ def located(path: str) -> Iterator[None]:
 
 
 class Document:
-    """A schema document and what was read of it."""
+    """A schema document and what was read of it.
 
-    def __init__(self, schema: Mapping[str, Any] | bool, seconds: float = MAX_SECONDS) -> None:
+    leaves_out: whether values that need a document that is not available are left out; otherwise
+      they are refused. unavailable: the references that lead there, with what is expected.
+    """
+
+    def __init__(
+        self,
+        schema: Mapping[str, Any] | bool,
+        seconds: float = MAX_SECONDS,
+        leaves_out: bool = False,
+    ) -> None:
         if not isinstance(schema, Mapping | bool):
             raise refuse("#", "a schema: a mapping, or true or false")
         self.root = Node(schema, "#")
         self._num_steps = 0
+        self._check_at = 0
         self._ends_at = thread_time() + seconds
         self._seconds = seconds
+        self._leaves_out = leaves_out
+        self.unavailable: dict[str, str] = {}
         self._references = References(self.root)
         self._draft = draft_of(schema)
         self._contradictions: dict[tuple[str, ...], bool] = {}
@@ -65,7 +88,7 @@ class Document:
 
         is_wide: options of oneOf may overlap; otherwise each is made smaller until they do not.
         """
-        key = (*(node.key for node in nodes), "wide" if is_wide else "")
+        key = _key(nodes, is_wide)
         if key in self._ways:
             return self._ways[key]
         if key in self._open:
@@ -95,8 +118,10 @@ class Document:
                 if node.schema == node.is_not:
                     return ()
                 continue
-            if node.key in seen or (node.is_not and is_wide):
+            if node.key in seen or (node.is_not and is_wide and not excludes_texts(node.schema)):
                 continue
+            if node.negated().key in seen:
+                return ()
             seen.add(node.key)
             is_strict = is_wide or node.is_not
             node = self._current(node, is_strict)
@@ -111,7 +136,10 @@ class Document:
                 facts = facts.intersect(self._read(node, is_strict))
                 groups += groups_of(node, is_wide)
             self.step(node.path, _size(facts) // 10)
-            todo = [*self._targets(node), *applied(node, "allOf"), *excluded(node), *todo]
+            targets = self._targets(node)
+            if targets is None and not is_wide:
+                return ()
+            todo = [*(targets or ()), *applied(node, "allOf"), *excluded(node), *todo]
         return self._spread(facts, groups, above, is_wide)
 
     def _spread(
@@ -176,7 +204,15 @@ class Document:
     def _option(self, option: Option, above: tuple[str, ...], is_wide: bool) -> list[Facts]:
         if not option.nodes:
             return [option.facts]
-        return _satisfied((option.facts,), self._unfold(option.nodes, above, is_wide))
+        return _satisfied((option.facts,), self._inner(option.nodes, above, is_wide))
+
+    def _inner(self, nodes: All, above: tuple[str, ...], is_wide: bool) -> tuple[Facts, ...]:
+        """As `_unfold`, once for all places that have these nodes as an option: what is above
+        them tells only whether they lead back there."""
+        key = _key(nodes, is_wide)
+        if key not in self._ways:
+            self._ways[key] = self._unfold(nodes, above, is_wide)
+        return self._ways[key]
 
     def _apart(
         self, group: Group, chosen: list[list[Facts]], inside: tuple[str, ...]
@@ -211,14 +247,15 @@ class Document:
                 continue
             if negated is None:
                 nodes = tuple(node.negated() for node in option.nodes)
-                negated = tuple(f.silent() for f in self._unfold(nodes, inside, False))
+                negated = tuple(f.silent() for f in self._inner(nodes, inside, False))
             kept += _satisfied((way.narrowed(),), negated)
         return [way for way in kept if not way.is_empty()]
 
     def _negation(self, node: Node) -> Group:
         with located(node.path):
             facts = self._read(node._replace(is_not=False), True)
-            return negation(node, facts, self._targets(node))
+            targets = self._targets(node)
+            return Group(node.key, ()) if targets is None else negation(node, facts, targets)
 
     def _sealed(self, node: Node, above: tuple[str, ...]) -> Group:
         """The ways to meet a node, with its facts of what it does not evaluate."""
@@ -229,16 +266,19 @@ class Document:
         with located(node.path):
             return Group(key, tuple(Option(sealed(facts, node)) for facts in ways))
 
-    def _targets(self, node: Node) -> list[Node]:
-        """Where the references of a schema object lead."""
+    def _targets(self, node: Node) -> list[Node] | None:
+        """Where the references of a schema object lead; None: to what is not available."""
         assert isinstance(node.schema, Mapping)
         found: list[Node] = []
-        for word in REFERENCES:
+        words = [word for word in REFERENCES if word in node.schema]
+        for word in words:
             try:
-                found += [self._references.target(node, word)] if word in node.schema else []
+                found.append(self._references.target(node, word))
             except InvalidSchema as error:
-                raise refuse(f"{node.path}/{word}", str(error)) from None
-        return found
+                if not (self._leaves_out and isinstance(error, Unavailable)):
+                    raise refuse(f"{node.path}/{word}", str(error)) from None
+                self.unavailable[f"{node.path}/{word}"] = str(error)
+        return None if any(f"{node.path}/{word}" in self.unavailable for word in words) else found
 
     def _read(self, node: Node, is_strict: bool) -> Facts:
         key = (node.path, is_strict)
@@ -246,11 +286,22 @@ class Document:
             self._facts[key] = read(node)
         return self._facts[key]
 
+    def refuse_empty(self, pointers: Iterable[str]) -> InvalidCall:
+        """The error for a document that no value is known to meet. pointers: of all places of which
+        that is so, outer last."""
+        if self.unavailable:
+            pointer, allowed = next(iter(self.unavailable.items()))
+            return refuse(pointer, allowed)
+        return refuse_empty(pointers)
+
     def step(self, path: str, cost: int = 1) -> None:
         """Count what is done. Raises InvalidCall where it is too much."""
         self._num_steps += cost
         if self._num_steps > MAX_STEPS:
             raise refuse(path, f"schemas that are read in {MAX_STEPS} steps")
+        if self._num_steps < self._check_at:
+            return
+        self._check_at = self._num_steps + CHECK_EVERY
         if thread_time() > self._ends_at:
             allowed = f"schemas that are read in {self._seconds} s of processor time"
             raise TooSlow(FIELD, path, allowed)
@@ -262,6 +313,11 @@ class Document:
         has_ref = "$ref" in node.schema
         draft = self._references.draft(node.path) if has_ref else self._draft
         return node._replace(schema=normalized(node.schema, draft, is_strict))
+
+
+def _key(nodes: All, is_wide: bool) -> tuple[str, ...]:
+    """Identifies nodes that are read in one of two ways."""
+    return (*(node.key for node in nodes), "wide" if is_wide else "")
 
 
 def _fewer(ways: tuple[Facts, ...], found: list[list[Facts]]) -> list[list[Facts]]:

@@ -6,7 +6,7 @@ required, repeats each about log n times, for a comma follows only what is there
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -56,6 +56,63 @@ def nested(items: Sequence[str], num_required: int, rest: Entry | None, comma: s
         tail = f"{comma if i else ''}{items[i]}{tail}"
         tail = tail if i < num_required else f"(?:{tail})?"
     return tail
+
+
+class Count(NamedTuple):
+    """How many things a list has; None: no limit."""
+
+    low: int
+    high: int | None
+
+    def after(self, number: int) -> Count:
+        """How many more there are behind so many."""
+        high = None if self.high is None else self.high - number
+        return Count(max(self.low - number, 0), high)
+
+
+def counted(
+    entries: Sequence[Entry],
+    rest: str | None,
+    count: Count,
+    comma: str,
+    share: Callable[[str], str],
+) -> str | None:
+    """What is between the brackets of a list of so many things: these entries, in their order, of
+    which those not required may be left out, then others of a kind. None: there is no such list.
+
+    rest: the pattern of the others; None: there are none. share: a pattern as it is to be written
+    where several patterns hold it.
+    """
+    most = max(count.low, 1) if count.high is None else count.high
+    after = [_others(rest, count, number, comma) for number in range(most + 1)]
+    for entry in reversed(entries):
+        found: list[str | None] = []
+        for number in range(most + 1):
+            is_room = count.high is None or number < count.high
+            tail = after[min(number + 1, most)] if is_room else None
+            present = None if tail is None else (comma if number else "") + entry.pattern + tail
+            found.append(_either(present, None if entry.low else after[number], share))
+        after = found
+    return after[0]
+
+
+def _others(rest: str | None, count: Count, number: int, comma: str) -> str | None:
+    """So many others behind a number of entries."""
+    low, high = count.after(number)
+    if rest is None or high == 0:
+        return None if low else ""
+    if number:
+        return repeated(comma + rest, low, high)
+    body = _leading(Entry(rest, low, high), comma)
+    return body if low else f"(?:{body})?"
+
+
+def _either(one: str | None, other: str | None, share: Callable[[str], str]) -> str | None:
+    if one is None:
+        return other
+    if other is None:
+        return share(one)
+    return share(alternatives([one, other]) if other else f"(?:{one})?")
 
 
 def _some(entries: Sequence[Entry], comma: str) -> str:

@@ -95,7 +95,8 @@ def test_thousands_of_places_that_say_the_same_are_few_rules() -> None:
     assert accepts(matcher, {"p5": {"n": 1}, "p699": {"t": "a"}, "free": [None]})
 
 
-def test_too_many_different_places_are_refused() -> None:
+def test_too_many_different_places_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forkroot.core.fsm.grammar.rules.MAX_RULES", 1_000)
     schema = {"properties": {f"p{i}": {"const": i} for i in range(1_100)}, "type": "object"}
     schema["properties"]["free"] = {}
     with pytest.raises(InvalidCall, match="different places"):
@@ -123,8 +124,18 @@ def test_a_text_that_holds_no_match_of_a_lookahead_is_written_exactly(source: st
         assert accepts(found, text) == expected, text
 
 
-def test_a_schema_with_too_many_names_for_a_grammar_is_refused_by_its_pointer() -> None:
+def test_a_schema_of_thousands_of_names_is_compiled() -> None:
     names = {f"name {i}": {"type": "string"} for i in range(1_200)}
+    schema = {"type": "object", "properties": {**names, "free": {}}}
+    text = b'{"name 7":"x","name 1199":"","free":[{}]}'
+    assert guide_of(schema).cursor().after(text).is_accepting
+
+
+def test_a_schema_with_too_many_names_for_a_grammar_is_refused_by_its_pointer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("forkroot.core.fsm.grammar.lark.MAX_SCHEMA_RULES", 100)
+    names = {f"name {i}": {"type": "string"} for i in range(120)}
     schema = {"type": "object", "properties": {**names, "free": {}}}
     with pytest.raises(InvalidCall, match="rules and terminals") as caught:
         guide_of(schema)
