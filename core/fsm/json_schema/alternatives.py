@@ -6,16 +6,19 @@ read or written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from itertools import combinations
 from typing import Any, NamedTuple
 
+from ...api.dialects import ANNOTATIONS, DRAFT_3, KNOWN
 from ..regex.errors import derived
 from .complement import absent, complement, const_node
 from .facts import All, Facts, Literal, Node, Objects
 from .keywords import Subschema, applied
+from .patterns.spelling import value_key
 
 MAX_PAIRED = 6  # options of a negated oneOf
+RESTRICTIONS = (KNOWN | DRAFT_3) - ANNOTATIONS
 DEPENDENCIES = ("dependencies", "dependentRequired", "dependentSchemas")
 
 
@@ -41,19 +44,55 @@ class Group(NamedTuple):
     stricter: int | None = None
 
 
-def groups_of(node: Node, is_wide: bool) -> list[Group]:
+def groups_of(node: Node, is_wide: bool, has_const: bool = True) -> list[Group]:
     """The alternatives that a schema object applies to a value.
 
-    is_wide: no value that the schema allows may be missing from them.
+    is_wide: no value that the schema allows may be missing from them. has_const: whether the draft
+    knows `const`.
     """
     assert isinstance(node.schema, Mapping)
-    found = [
-        Group(f"{node.path}/{word}", tuple(Option(Facts(), (n,)) for n in applied(node, word)), one)
-        for word, one in (("anyOf", False), ("oneOf", True))
-        if word in node.schema
-    ]
+    found: list[Group] = []
+    for word, is_one in (("anyOf", False), ("oneOf", True)):
+        if word in node.schema:
+            nodes = _merged(applied(node, word), is_one, has_const)
+            options = tuple(Option(Facts(), (option,)) for option in nodes)
+            found.append(Group(f"{node.path}/{word}", options, is_one))
     sub = Subschema(node.schema, node.path)
     return [*found, *_conditions(sub, is_wide), *_dependencies(sub)]
+
+
+def _merged(options: list[Node], is_one: bool, has_const: bool) -> list[Node]:
+    """The options, those that only list values as one, which is read once instead of each."""
+    words = ({"enum"}, {"const"}) if has_const else ({"enum"},)
+    listing = [node for node in options if _words(node) in words]
+    values = [value for node in listing for value in _listed(node)]
+    if len(listing) < 2 or (is_one and len({*map(value_key, values)}) < len(values)):
+        return options
+    merged = Node({"enum": values}, derived(listing[0].path, "listed"))
+    paths = {node.path for node in listing[1:]}
+    kept = [node for node in options if node.path not in paths]
+    return [merged if node.path == listing[0].path else node for node in kept]
+
+
+def _words(node: Node) -> Set[str]:
+    """The keywords of an option that only lists values; none of any other."""
+    if not isinstance(node.schema, Mapping):
+        return frozenset()
+    words = node.schema.keys() & RESTRICTIONS
+    has_texts = node.schema.get("type") == "string" and all(
+        isinstance(value, str) for value in _listed(node)
+    )
+    words = words - {"type"} if has_texts else words
+    is_plain = all(value is None or isinstance(value, str | int | float) for value in _listed(node))
+    is_listed = words == {"const"} or isinstance(node.schema.get("enum"), list | tuple)
+    return words if is_listed and is_plain else frozenset()
+
+
+def _listed(node: Node) -> list[Any]:
+    assert isinstance(node.schema, Mapping)
+    values = node.schema.get("enum", ())
+    found = list(values) if isinstance(values, list | tuple) else []
+    return [*found, node.schema["const"]] if "const" in node.schema else found
 
 
 def negation(node: Node, facts: Facts, targets: list[Node]) -> Group:

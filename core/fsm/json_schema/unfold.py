@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from time import thread_time
 from typing import Any
 
-from ...api.dialects import draft_of, normalized
+from ...api.dialects import SINCE, draft_of, normalized
 from ...api.protocol import InvalidCall
 from ..regex.errors import (
     FIELD,
@@ -32,7 +32,7 @@ from .members import parted
 from .references import References, Unavailable
 
 MAX_STEPS = 1_000_000
-CHECK_EVERY = 16  # steps between two looks at the clock, which cost as much as a step
+CHECK_EVERY = 16  # calls between two looks at the clock, which cost as much as a step
 MAX_SECONDS = 8.0
 MAX_WAYS = 2_000
 MAX_PRODUCT = 40_000
@@ -71,7 +71,7 @@ class Document:
             raise refuse("#", "a schema: a mapping, or true or false")
         self.root = Node(schema, "#")
         self._num_steps = 0
-        self._check_at = 0
+        self._num_calls = 0
         self._ends_at = thread_time() + seconds
         self._seconds = seconds
         self._leaves_out = leaves_out
@@ -80,6 +80,7 @@ class Document:
         self._draft = draft_of(schema)
         self._contradictions: dict[tuple[str, ...], bool] = {}
         self._facts: dict[tuple[str, bool], Facts] = {}
+        self._groups: dict[tuple[str, bool, bool], list[Group]] = {}
         self._open: set[tuple[str, ...]] = set()
         self._ways: dict[tuple[str, ...], tuple[Facts, ...]] = {}
 
@@ -134,7 +135,7 @@ class Document:
                 continue
             with located(node.path):
                 facts = facts.intersect(self._read(node, is_strict))
-                groups += groups_of(node, is_wide)
+                groups += self._groups_of(node, is_strict, is_wide)
             self.step(node.path, _size(facts) // 10)
             targets = self._targets(node)
             if targets is None and not is_wide:
@@ -294,15 +295,20 @@ class Document:
             return refuse(pointer, allowed)
         return refuse_empty(pointers)
 
+    def _groups_of(self, node: Node, is_strict: bool, is_wide: bool) -> list[Group]:
+        key = (node.path, is_strict, is_wide)
+        if key not in self._groups:
+            has_const = self._draft is None or self._draft >= SINCE["const"]
+            self._groups[key] = groups_of(node, is_wide, has_const)
+        return self._groups[key]
+
     def step(self, path: str, cost: int = 1) -> None:
         """Count what is done. Raises InvalidCall where it is too much."""
         self._num_steps += cost
         if self._num_steps > MAX_STEPS:
             raise refuse(path, f"schemas that are read in {MAX_STEPS} steps")
-        if self._num_steps < self._check_at:
-            return
-        self._check_at = self._num_steps + CHECK_EVERY
-        if thread_time() > self._ends_at:
+        self._num_calls += 1
+        if self._num_calls % CHECK_EVERY == 1 and thread_time() > self._ends_at:
             allowed = f"schemas that are read in {self._seconds} s of processor time"
             raise TooSlow(FIELD, path, allowed)
 

@@ -237,6 +237,8 @@ class _Walk:
                 )
             case Seq(items):
                 for item in items:
+                    if not starts:
+                        break
                     starts = self.ends(item, starts)
                 return starts
             case Alt(options):

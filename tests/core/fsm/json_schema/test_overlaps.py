@@ -124,10 +124,19 @@ def test_a_text_that_holds_no_match_of_a_lookahead_is_written_exactly(source: st
         assert accepts(found, text) == expected, text
 
 
+def test_places_below_each_other_may_be_many() -> None:
+    defs: dict[str, Any] = {
+        f"d{i}": {"type": "object", "properties": {"p": {"$ref": f"#/$defs/d{i + 1}"}, f"v{i}": {}}}
+        for i in range(600)
+    }
+    guide = guide_of({"$ref": "#/$defs/d0", "$defs": {**defs, "d600": WHOLE}})
+    assert guide.cursor().after(b'{"p":{"p":{"v2":[]}},"v0":1}').is_accepting
+
+
 def test_a_schema_of_thousands_of_names_is_compiled() -> None:
-    names = {f"name {i}": {"type": "string"} for i in range(1_200)}
+    names = {f"name {i}": {"type": "string"} for i in range(1_050)}
     schema = {"type": "object", "properties": {**names, "free": {}}}
-    text = b'{"name 7":"x","name 1199":"","free":[{}]}'
+    text = b'{"name 7":"x","name 1049":"","free":[{}]}'
     assert guide_of(schema).cursor().after(text).is_accepting
 
 
