@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ..api.protocol import Grammar, InvalidCall, JsonSchema, Regex, UnsupportedCall
 from .grammar.explore import Known, explore
-from .grammar.lark import read_grammar, read_lark
+from .grammar.lark import read_grammar, written_lark
 from .grammar.matcher import Library
 from .grammar.rules import document_grammar
 from .json_schema.schema import document_pattern
@@ -54,7 +54,7 @@ def plan_of(
     made = (
         Compiled(plan)
         if isinstance(plan, Dfa)
-        else explore(read_lark(plan, FIELD), library(), FIELD, seconds)
+        else explore(written_lark(plan, FIELD), library(), FIELD, seconds)
     )
     shapes = unique_shapes(document)
     if document.unavailable:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from string import ascii_letters
 from typing import NamedTuple
 
 from ...api.dialects import log_ignored
@@ -36,6 +37,8 @@ _PIECE = re.compile(
     r"|(?P<other>\s+|.)",
     re.DOTALL,
 )
+_WRITTEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|/(?:[^/\\\n]|\\.)+/|[A-Za-z][\w-]*|\n|[^"/A-Za-z\n]+')
+_KINDS = {'"': "text", "/": "text", **dict.fromkeys(ascii_letters, "name")}
 _ATTRIBUTES = re.compile(r"(?:[^\]\"]|\"(?:[^\"\\\n]|\\.)*\")*\]\s*:")
 _ATTRIBUTE = re.compile(r"([A-Za-z_]+)\s*(?:=|,|\])")
 
@@ -90,8 +93,7 @@ def read_grammar(source: str, syntax: str) -> Lark:
 
 
 def read_lark(source: str, field: str = FIELD) -> Lark:
-    """Check a grammar, and write out the schemas in it. Raises InvalidCall for `field`; the grammar
-    of a schema, whose field is another one, may be larger than one that a caller wrote."""
+    """Check a grammar, and write out the schemas in it. Raises InvalidCall for `field`."""
     written, more = list[str](), list[str]()
     pieces = list(_pieces(source))
     for piece in pieces:
@@ -108,19 +110,33 @@ def read_lark(source: str, field: str = FIELD) -> Lark:
     pieces = list(_pieces(whole))
     parts = _parts(pieces)
     lark = Lark(whole, parts, _literals(pieces))
-    is_own = field == FIELD
-    value = source if is_own else "#"
-    most, most_options = MAX_RULES, MAX_OPTIONS
-    if not is_own:
-        most, most_options = MAX_SCHEMA_RULES, MAX_SCHEMA_OPTIONS
-    if len(parts) > most:
-        allowed = f"at most {most} rules and terminals; this one has {len(parts)}"
+    _check_size(lark, field, source if field == FIELD else "#", MAX_RULES, MAX_OPTIONS)
+    return lark
+
+
+def written_lark(source: str, field: str) -> Lark:
+    """The grammar that `rules` wrote, a definition on each line; it may be larger than one that a
+    caller wrote. Raises InvalidCall for `field`."""
+    parts: dict[str, list[Piece]] = {}
+    for line in source.splitlines(keepends=True):
+        pieces = [Piece(_KINDS.get(text[0], "other"), text, 0) for text in _WRITTEN.findall(line)]
+        pieces[0] = pieces[0]._replace(kind="name")
+        parts[pieces[0].text] = pieces
+    literals = _literals([piece for pieces in parts.values() for piece in pieces])
+    lark = Lark(source, parts, literals)
+    _check_size(lark, field, "#", MAX_SCHEMA_RULES, MAX_SCHEMA_OPTIONS)
+    return lark
+
+
+def _check_size(lark: Lark, field: str, value: str, most: int, most_options: int) -> None:
+    if len(lark.parts) > most:
+        allowed = f"at most {most} rules and terminals; this one has {len(lark.parts)}"
         raise InvalidCall(field, value, allowed)
     for rule in lark.rules:
-        if sum(piece.text == "|" for piece in parts[rule]) >= most_options:
+        others = (piece.text for piece in lark.parts[rule] if piece.kind == "other")
+        if sum(text.count("|") for text in others) >= most_options:
             allowed = f"at most {most_options} alternatives in a rule (any number in a terminal)"
             raise InvalidCall(field, value, f"{allowed}; {rule!r} has more")
-    return lark
 
 
 def refuse(source: str, piece: Piece, allowed: str) -> InvalidCall:

@@ -85,31 +85,43 @@ class _Table:
 
     def _number(self, options: Iterable[All]) -> int:
         """The row of a value that meets one of these."""
-        kept = [nodes for nodes in options if nodes]
-        key = frozenset(tuple(node.key for node in nodes) for nodes in kept)
+        kept = {tuple(node.key for node in nodes): nodes for nodes in options if nodes}
+        key = frozenset(kept)
         if not key:
             return NOWHERE
         if key not in self._numbers:
             self._numbers[key] = len(self._node_sets)
-            self._node_sets.append(tuple(kept))
+            self._node_sets.append(tuple(kept.values()))
         return self._numbers[key]
 
     def _row(self, options: tuple[All, ...]) -> Shape:
         ways = [facts for nodes in options for facts in self._document.unfold(nodes)]
         objects = [facts.objects for facts in ways if facts.objects is not None]
         arrays = [facts.arrays for facts in ways if facts.arrays is not None]
-        names = dict.fromkeys(name for it in objects for name in it.properties)
+        values: dict[str, list[All]] = {}
+        for it in objects:
+            for name in it.properties:
+                values.setdefault(name, []).append(it.value(name))
+        is_open = [it for it in objects if it.patterns or not _is_plain(it.rest)]
         length = max((len(it.prefix) for it in arrays), default=0)
         others = [it.rest or () for it in objects]
         others += [nodes for it in objects for nodes in it.patterns.values()]
         return Shape(
             any(it.is_unique and it.high != 1 for it in arrays),
-            {name: self._number(it.value(name) for it in objects) for name in names},
+            {
+                name: self._number((*found, *(it.value(name) for it in is_open)))
+                for name, found in values.items()
+            },
             self._number(others),
             tuple(self._number(it.item(i) for it in arrays) for i in range(length)),
             self._number(it.rest or () for it in arrays),
             any(map(_is_counted, objects)),
         )
+
+
+def _is_plain(rest: All | None) -> bool:
+    """Whether nothing is said of other properties, but whether there are any."""
+    return all(isinstance(node.schema, bool) for node in rest or ())
 
 
 def _is_counted(objects: Objects) -> bool:
