@@ -41,7 +41,7 @@ from forkroot.core.fsm.guide import Guide
 
 with needs("jsonschema"):
     import referencing.exceptions
-    from jsonschema import Draft202012Validator, FormatChecker, validators
+    from jsonschema import Draft202012Validator, validators
     from jsonschema_specifications import REGISTRY
 
 SPACED = (", ", ": ")
@@ -257,7 +257,7 @@ def fault_of(validator: Any, text: str) -> str | None:
 
 def _validator(schema: Any) -> Any:
     found = validators.validator_for(schema, Draft202012Validator)
-    return found(schema, format_checker=FormatChecker(), registry=REGISTRY)
+    return found(schema, format_checker=found.FORMAT_CHECKER, registry=REGISTRY)
 
 
 def _groups(folder: Path, only: str) -> Iterator[tuple[str, Any]]:
