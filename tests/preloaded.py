@@ -63,3 +63,13 @@ def start(forks: Forks | None, command: list[str], **options: Any) -> subprocess
     if forks is None:
         return subprocess.Popen(command, **options)
     return forks.start(command, is_program=True, **options)
+
+
+def run(
+    forks: Forks | None, command: list[str], stdin: str = "", timeout: float = 280, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """As `subprocess.run` of such a command, whose output is captured."""
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with start(forks, command, text=True, **pipes, **options) as process:
+        out, errors = process.communicate(stdin, timeout)
+    return subprocess.CompletedProcess(command, process.returncode, out, errors)

@@ -181,8 +181,8 @@ def be_program(words: list[str]) -> None:
         become(found, [])
     theirs.close()
     for number, name in enumerate(("stdin", "stdout", "stderr")):
-        made = open(number, "w" if number else "r", 1 if number == 2 else -1, closefd=False)
-        setattr(sys, name, made)
+        buffering = 1 if number == 2 else -1
+        setattr(sys, name, os.fdopen(number, "w" if number else "r", buffering, closefd=False))
     start_by(Forks(ours, dict(os.environ)).start)
     kind, what, *rest = words
     sys.argv[:] = [kind, *rest]
