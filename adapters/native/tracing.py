@@ -134,7 +134,7 @@ def trace(
     if any(graph != graphs[0] for graph in graphs):
         refuse(
             "does something else for another value of an unknown text, or each time",
-            "do not depend on its length or parts; give random numbers as arguments",
+            "do not depend on its length or parts; give times and random numbers as arguments",
         )
     return graphs[0]
 

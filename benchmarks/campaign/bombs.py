@@ -176,7 +176,7 @@ def _judge(
 ) -> None:
     """The bars of one bomb. Medians and worst of the neighbour alone are figures."""
     window = impact.start, impact.end + _SECONDS_AFTER
-    before, after = other.p99_ms("call", *alone), other.p99_ms("call", *window)
+    before, after = other.p99_ms("call", alone), other.p99_ms("call", window)
     bars.at_most(f"{name}: p99 ratio", round(after / before, 2), MAX_P99_RATIO)
     bars.at_most(f"{name}: stall ms", other.worst_ms("health", *window), MAX_STALL_MS)
     bars.at_most(f"{name}: memory ratio", impact.memory_ratio, MAX_GROWTH)

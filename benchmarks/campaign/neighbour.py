@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from forkroot.benchmarks.server.server_child import Served
 from forkroot.benchmarks.server.server_client import COMPLETION
 
 PAUSE = 0.02
+Window: TypeAlias = tuple[float, float]  # from when to when
 KINDS = ("call", "health", "pattern")
 _TIMEOUT = 8.0
 
@@ -50,9 +51,9 @@ class Neighbour:
             if it.kind == kind and it.start < end and it.start + it.seconds > start
         ]
 
-    def p99_ms(self, kind: str, start: float, end: float) -> float:
-        """The 99th percentile; infinite where there was none."""
-        found = [it.seconds for it in self.during(kind, start, end)]
+    def p99_ms(self, kind: str, *windows: Window) -> float:
+        """The 99th percentile during all of these; infinite where there was none."""
+        found = [it.seconds for window in windows for it in self.during(kind, *window)]
         return round(float(np.percentile(found, 99)) * 1000, 1) if found else float("inf")
 
     def worst_ms(self, kind: str, start: float, end: float) -> float:

@@ -29,7 +29,7 @@ from forkroot.benchmarks.common.report import parser, report
 from forkroot.core.api.protocol import Call, ForkHint, Reply
 from forkroot.core.local import LocalBackend
 
-NUM_PROGRAMS, NUM_BRANCHES, ROUNDS = 64, 6, 5
+NUM_PROGRAMS, NUM_BRANCHES, ROUNDS = 64, 6, 15
 QUESTIONS = ("Is it clear", "Is it true", "Is it short", "Is it kind", "Is it new", "Is it calm")
 RUBRIC = "You judge texts. Read the text, then answer each question in a few words.\n" * 4
 WORDS = (

@@ -251,9 +251,12 @@ def _dfs_key(sequence: Sequence) -> bytes:
 
 def credit(sequence: Sequence, longest: int) -> int:
     """Tokens by which the hint of a sequence ranks it higher than one of a program that goes on for
-    ever: at most `longest`; 0 where it does not say what is left of its program."""
+    ever: at most `longest`; 0 where it does not say what is left of its program, and for a root
+    that is sent ahead: the first call that begins with it computes it as well, and its answer."""
     hint = sequence.job.call.hint
     if hint is None or hint.program is None or hint.tokens_left is None:
+        return 0
+    if sequence.job.is_prefill_only:
         return 0
     left = max(0, hint.tokens_left) + sequence.rules.max_new
     return longest * _HALF // (_HALF + left)

@@ -1,7 +1,7 @@
 """What each tenant may add to a step, so that no tenant's calls wait for long steps of another.
 
-A step takes at most about half as long again as the one that the tenant that wants least would have
-alone (with weights: half as long, times the weight of another over its own), or as long as all
+A step takes at most about 1.4 times as long as the one that the tenant that wants least would have
+alone (with weights: longer by 0.4 times the weight of another over its own), or as long as all
 tenants need to get as much as that one. A call waits for the end of one step, and then for its own:
 beside another tenant that is about twice as long, whatever that one sends. Shares are in seconds,
 as estimated, since a step computes for all at once; they hold while another tenant is here or was a
@@ -24,7 +24,7 @@ from .pictures.tower_shares import TowerShares
 from .sequence import Sequence
 
 SECONDS_REMEMBERED = 1.0
-AGAIN = 0.5  # of a tenant's own step, by which others may lengthen it
+AGAIN = 0.4  # of a tenant's own step, by which others may lengthen it
 _EXACT = 1.001  # below which a share counts as all that is wanted
 _SAMPLED = 4  # steps of one tenant alone, of which one is measured
 _EARLY = 64  # steps that are all measured

@@ -8,19 +8,20 @@ no text of the same namespace had. It knows nothing of prompts and chats.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import tokenizers
 
 from ..api.protocol import CallTooLarge, Shown
+from .kept_tokens import KeptTokens
 
 SLICE = 1 << 16  # characters of a slice at least
 _SHORT = 1 << 12  # characters that are encoded at once, with the interpreter lock held
-_KEPT_SLICE, _NUM_KEPT = 1 << 7, 4096  # of the first `_SHORT` characters
-_KEPT_LONG_SLICE, _NUM_KEPT_LONG = 1 << 11, 256  # of the first `SLICE` characters
+_PART, _NUM_PARTS = 1 << 6, 1 << 13  # of the first `_SHORT` characters: parts that are kept
+_LONG_PART, _NUM_LONG_PARTS = 1 << 11, 1 << 8  # of the first `SLICE` characters
 _WORDS = "In 1984, at 12345 o'clock, it's U2 and x9 or A1 by Ab CD: it don't end"
 _CUT = re.compile(r"(?<=[0-9A-Za-z]) (?=[0-9A-Za-z])")
 _CROSSING = re.compile(rb"[0-9A-Za-z] ")
@@ -29,16 +30,6 @@ _MOST_COMPOSED = 4  # characters that these turn into one at most
 _MARKS = ("continuing_subword_prefix", "end_of_word_suffix")
 _KEEPING = frozenset(("ByteLevel", "Digits", "Metaspace", "Prepend", "Punctuation", "Split"))
 _BYTES = 256
-Ids = tuple[int, ...]
-
-
-class _Tier(NamedTuple):
-    """Slices that start before a position, or anywhere. size: their characters at least. encode: a
-    slice behind a prefix, in a namespace; None where the prefix changes its tokens."""
-
-    end: int | None
-    size: int
-    encode: Callable[[str, str, str], Ids | None]
 
 
 class TextEncoder:
@@ -63,30 +54,19 @@ class TextEncoder:
         if is_plain and _keeps_all(spec, token_bytes):
             longest = max(map(len, (*token_bytes, *names)))
             self.chars_per_token = longest * (_MOST_COMPOSED if _composes(spec) else 1)
-        self._tiers = self._found_tiers(spec)
-
-    def _found_tiers(self, spec: Mapping[str, Any]) -> tuple[_Tier, ...]:
-        """None where no text may be cut. No slices are kept where tokens of a word may depend on
-        the words beside it."""
-        whole = _Tier(None, SLICE, lambda *it: self._encoded(self._at_once, *it))
-        if not self._has_slices:
-            return ()
         marks = any(spec["model"].get(name) for name in _MARKS)
-        if self.chars_per_token is None or marks or not self._has_equal_words():
-            return (whole,)
-        kept = lru_cache(_NUM_KEPT)(lambda *it: self._encoded(self._locked, *it))
-        long = lru_cache(_NUM_KEPT_LONG)(lambda *it: self._encoded(self._at_once, *it))
-        first, second = _Tier(_SHORT, _KEPT_SLICE, kept), _Tier(SLICE, _KEPT_LONG_SLICE, long)
-        return first, second, whole
+        self._keeps = self._has_slices and self.chars_per_token is not None and not marks
+        self._keeps = self._keeps and self._has_equal_words()
+        self._parts, self._long_parts = KeptTokens(_NUM_PARTS), KeptTokens(_NUM_LONG_PARTS)
 
     def _has_equal_words(self) -> bool:
         """Whether words have the tokens of a whole text, as tried: alone or behind a line break."""
         first, *cuts = (it.start() for it in _CUT.finditer(_WORDS))
-        whole = self._locked(_WORDS)
         words = [_WORDS[start:end] for start, end in pairwise((first, *cuts, len(_WORDS)))]
+        beginning, whole = self._locked(_WORDS[:first]).ids, self._locked(_WORDS).ids
         for prefix in ("", "\n"):
-            parts = [self._encoded(self._locked, word, prefix, "") or () for word in words]
-            if [*self._locked(_WORDS[:first]), *chain.from_iterable(parts)] == whole:
+            parts = [_ids(self._behind(prefix, word, self._locked)) or [] for word in words]
+            if [*beginning, *chain.from_iterable(parts)] == whole:
                 return True
         return False
 
@@ -97,57 +77,120 @@ class TextEncoder:
         prefix: what slices after the first are encoded behind, where the vocabulary puts a blank
         before every text. namespace: whose texts alone make this one faster. Raises CallTooLarge
         without encoding more than a slice over `most`."""
-        if len(text) <= (_SHORT if len(self._tiers) < 2 else _KEPT_SLICE):
-            return self._locked(text)
+        if len(text) <= (_PART if self._keeps else _SHORT):
+            return _ids(_Behind(self._locked(text), 0)) or []
         per_token = self.chars_per_token
         if most is not None and per_token is not None and len(text) > most * per_token:
             raise CallTooLarge("prompt", Shown(f"{len(text)} characters"), _allowed(most))
-        found = self._in_slices(text, most, prefix, namespace) if self._tiers else None
-        return self._at_once(text) if found is None else found
+        found = self._in_slices(text, most, prefix, namespace) if self._has_slices else None
+        return self._at_once(text).ids if found is None else found
 
     def _in_slices(
         self, text: str, most: int | None, prefix: str, namespace: str
     ) -> list[int] | None:
         """None where a slice after the first cannot be encoded as a continuation."""
         ids: list[int] = []
-        for start, end, encode in self._slices(text):
-            part = encode(text[start:end], prefix if start else "", namespace)
-            if part is None:
+        for end, found in self._slices(text, prefix, namespace):
+            if found is None:
                 return None
-            ids += part
+            ids += found
             if most is not None and len(ids) > most and end < len(text):
                 raise CallTooLarge("prompt", Shown(f"more than {most} tokens"), _allowed(most))
         return ids
 
-    def _slices(self, text: str) -> Iterator[tuple[int, int, Callable[..., Ids | None]]]:
-        """Where the slices of a text start and end: between two words, over which no token of the
-        vocabulary reaches, so that they have the tokens of the whole."""
-        start = 0
-        for tier in self._tiers:
-            while tier.end is None or start < tier.end:
-                cut = _CUT.search(text, start + tier.size)
-                end = len(text) if cut is None else cut.start()
-                is_long = end - start > 2 * tier.size
-                yield start, end, self._tiers[-1].encode if is_long else tier.encode
-                if cut is None:
-                    return
-                start = end
+    def _slices(
+        self, text: str, prefix: str, namespace: str
+    ) -> Iterator[tuple[int, Sequence[int] | None]]:
+        """Where each slice of a text ends, and its tokens."""
+        border = 0
+        if self._keeps:
+            cuts = _cuts(text, 0, _PART, _SHORT)
+            yield cuts[-1], self._in_parts(text, cuts, prefix, namespace)
+            cuts = _cuts(text, cuts[-1], _LONG_PART, SLICE)
+            for start, end in pairwise(cuts):
+                yield end, self._long_part(text[start:end], prefix, namespace)
+            border = cuts[-1]
+        for start, end in pairwise(_cuts(text, border, SLICE, len(text))):
+            before = prefix if start else ""
+            yield end, _ids(self._behind(before, text[start:end], self._at_once))
 
-    def _encoded(
-        self, encode: Callable[[str], list[int]], text: str, prefix: str, namespace: str
-    ) -> Ids | None:
-        before, ids = encode(prefix) if prefix else [], encode(prefix + text)
-        return tuple(ids[len(before) :]) if ids[: len(before)] == before else None
-
-    def _locked(self, text: str) -> list[int]:
-        ids: list[int] = self._core.encode(text, add_special_tokens=False).ids
+    def _in_parts(
+        self, text: str, cuts: list[int], prefix: str, namespace: str
+    ) -> list[int] | None:
+        """The tokens of the beginning of a text, of which only what is behind its known parts is
+        encoded."""
+        ids = list[int]()
+        for index, (start, end) in enumerate(pairwise(cuts)):
+            known = self._parts.get(namespace, text[start:end], start == 0)
+            if known is None:
+                found = self._new_parts(text, cuts[index:], prefix if start else "", namespace)
+                return None if found is None else ids + found
+            ids += known
         return ids
 
-    def _at_once(self, text: str) -> list[int]:
-        """The ids of a text. The library releases the interpreter lock for batches only."""
+    def _new_parts(
+        self, text: str, cuts: list[int], prefix: str, namespace: str
+    ) -> list[int] | None:
+        """The tokens of parts that are not known yet; keeps them."""
+        start, rest = cuts[0], text[cuts[0] : cuts[-1]]
+        if len(rest) > 2 * _SHORT:
+            return _ids(self._behind(prefix, rest, self._at_once))
+        found = self._behind(prefix, rest, self._locked)
+        if found is None:
+            return None
+        ids, firsts = found.encoding.ids, [first for first, _ in found.encoding.offsets]
+        ends = [bisect_left(firsts, cut - start + len(prefix), found.start) for cut in cuts[1:-1]]
+        indices = pairwise((found.start, *ends, len(ids)))
+        for (first, end), (one, other) in zip(pairwise(cuts), indices, strict=True):
+            if end - first <= 2 * _LONG_PART:
+                self._parts.put(namespace, text[first:end], first == 0, tuple(ids[one:other]))
+        return _ids(found)
+
+    def _long_part(self, part: str, prefix: str, namespace: str) -> Sequence[int] | None:
+        known = self._long_parts.get(namespace, part, False)
+        if known is not None:
+            return known
+        found = _ids(self._behind(prefix, part, self._at_once))
+        if found is not None and len(part) <= 2 * _LONG_PART:
+            self._long_parts.put(namespace, part, False, tuple(found))
+        return found
+
+    def _behind(self, prefix: str, text: str, encode: Callable[[str], Any]) -> _Behind | None:
+        """A text behind a prefix; None where the prefix has other tokens then."""
+        before, encoding = encode(prefix).ids if prefix else [], encode(prefix + text)
+        is_equal = encoding.ids[: len(before)] == before
+        return _Behind(encoding, len(before)) if is_equal else None
+
+    def _locked(self, text: str) -> Any:
+        """A text as the library encodes it, which holds the interpreter lock meanwhile."""
+        return self._core.encode(text, add_special_tokens=False)
+
+    def _at_once(self, text: str) -> Any:
+        """The same without offsets. The library releases the interpreter lock for batches only."""
         (encoding,) = self._core.encode_batch_fast([text], add_special_tokens=False)
-        ids: list[int] = encoding.ids
-        return ids
+        return encoding
+
+
+class _Behind(NamedTuple):
+    """What the library found, and where the tokens of the text begin in it."""
+
+    encoding: Any
+    start: int
+
+
+def _ids(found: _Behind | None) -> list[int] | None:
+    return None if found is None else found.encoding.ids[found.start :]
+
+
+def _cuts(text: str, start: int, size: int, end: int) -> list[int]:
+    """Where slices of so many characters, or a few more, start and end: from `start` on up to the
+    first that ends at `end` or behind. They are cut between two words, over which no token of the
+    vocabulary reaches."""
+    cuts = [start]
+    while cuts[-1] < min(end, len(text)):
+        cut = _CUT.search(text, cuts[-1] + size)
+        cuts.append(len(text) if cut is None else cut.start())
+    return cuts
 
 
 def _allowed(most: int) -> str:

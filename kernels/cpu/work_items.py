@@ -98,6 +98,11 @@ class InPlacePlan:
     own: tuple[InPlaceItem, ...]
     runs: tuple[ExtendItem, ...]
 
+    @property
+    def is_decode(self) -> bool:
+        """Whether each sequence has one new token, and no keys are shared."""
+        return not self.runs and len(self.own) == 1 and isinstance(self.own[0], DecodeItem)
+
 
 def narrowed(plan: InPlacePlan, wanted: Indices) -> InPlacePlan:
     """As `Narrowing.narrowed`: of long sequences that share no run the last tokens alone are left,

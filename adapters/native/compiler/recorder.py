@@ -24,7 +24,10 @@ _INSTEAD = {
     Set: "branch on a select(...), whose options are known, or run the program uncompiled",
 }
 _DAMAGED = "changes a text that has unknown parts, other than by putting texts together"
-_AS_TEXT = 'make a text of it, as in "\\n".join(map(str, s["answers"])), or append it by itself'
+_AS_TEXT = (
+    'put it into a text, as in "\\n".join(map(str, s["answers"])), or append it by itself; what'
+    " computes with it goes behind run(), or into a program that is not compiled"
+)
 _LOOKED_UP = (
     'look up the variable of a select by itself, as in table[s["kind"]]: its options are known; or'
     " fix the argument"

@@ -16,6 +16,7 @@ _KEPT = 0.98  # of the weight of earlier steps, after each
 _LARGE = 1e100
 _SHORT = 0.05  # of what is expected: a step counts as no shorter
 _COUNT = 7
+_EARLY, _SOLVED_AFTER = 64, 4  # steps after each of which, and after how many, all is solved again
 _GROWTH = 2  # of what steps have had so far, up to which the estimate is trusted
 # What steps of equal size do not tell apart counts as of every step: shares then get larger, which
 # tells.
@@ -50,11 +51,13 @@ class StepCosts:
         self._sums = np.zeros((_COUNT, _COUNT))  # of products of the features
         self._targets = np.zeros(_COUNT)
         self._weight = 1.0
+        self._num_noted = self._num_new = 0
         self.most_rows = self.most_tokens = 8
 
     @property
     def _seconds(self) -> list[float]:
-        if self._changed.any():
+        is_early = self._num_noted <= _EARLY and self._num_new
+        if is_early or self._num_new >= _SOLVED_AFTER:
             self._solve()
         return self._known
 
@@ -102,12 +105,14 @@ class StepCosts:
         self._sums += np.outer(weight * numbers, numbers)
         self._targets += weight * seconds * numbers
         self._changed |= numbers > 0
+        self._num_noted += 1
+        self._num_new += 1
 
     def _solve(self) -> None:
         """Find the coefficients of the features of the last steps; the others keep what they are.
         One that would be below zero is zero."""
         active = np.flatnonzero(self._changed)
-        self._changed[:] = False
+        self._changed[:], self._num_new = False, 0
         found = np.array(self._known)
         found[active] = 0.0
         targets = self._targets - self._sums @ found

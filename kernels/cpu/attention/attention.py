@@ -39,10 +39,11 @@ class CpuAttention:
     def decode_item(self, plan: InPlacePlan) -> DecodeItem | None:
         """All that the plan consists of, where loops of whole layers may compute it by themselves:
         a step only decodes, and `attend` is not overridden. Else None."""
-        is_overridden = type(self).attend is not CpuAttention.attend
-        if is_overridden or plan.runs or len(plan.own) != 1:
+        if type(self).attend is not CpuAttention.attend or not plan.is_decode:
             return None
-        return plan.own[0] if isinstance(plan.own[0], DecodeItem) else None
+        (item,) = plan.own
+        assert isinstance(item, DecodeItem)
+        return item
 
     def attend(
         self, q: Tensor, kv: Tensor, plan: InPlacePlan, scale: float, softcap: float | None = None

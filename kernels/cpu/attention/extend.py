@@ -18,7 +18,7 @@ from ..threads import run_all
 from ..work_items import AttentionOutput, ExtendItem, ScoreMod
 from .decode import as_array, name_of
 
-_SPREAD = 1 << 13  # scores of a head from which a second thread is worth its wake-up
+_SPREAD = 1 << 23  # multiplications of queries and keys from which a second thread is worth waking
 _TASKS = 4  # for each thread, so that none waits long for the last
 _NO_WINDOW = _ENDLESS = 1 << 30
 
@@ -71,7 +71,8 @@ class ExtendAttention:
         of_item = item.table, item.rows, item.firsts, item.starts, item.ends, item.bounds
         window = _NO_WINDOW if item.window is None else item.window
         settings = *arrays, *of_item, window, *score_mod.in_log2()
-        num_threads = 1 if item.num_scores < _SPREAD else self._num_threads
+        is_small = item.num_scores * q.shape[1] * q.shape[2] < _SPREAD
+        num_threads = 1 if is_small else self._num_threads
         for loop, *lens in self._loops(item, q.shape, kv.shape[1]):
             num_tiles = _tiles_at_once(item, q.shape[1], loop, num_threads)
             of_loop = *settings, num_tiles, item.tokens, is_merged, *lens

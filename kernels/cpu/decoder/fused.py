@@ -1,5 +1,6 @@
-"""The `DecoderBackend` of a CPU: where compiled loops support all layers, few rows go through all
-of them by one call (`stack`); other steps, and other models, go layer by layer."""
+"""The `DecoderBackend` of a CPU: where compiled loops support all layers, rows go through all of
+them by one call, or by one of each thread (`stack`); other steps, and other models, go layer by
+layer. Where it is not certain which is fastest, they take turns at first."""
 
 from __future__ import annotations
 
@@ -9,15 +10,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ...backend import Head, Layer, Layers, LayerSizes, LayerWeights, Matrix, Norm, NormedHead
+from ...backend import Head, Layer, Layers, LayerSizes, LayerWeights, Matrix, Norm, NormedHead, Step
 from ...interface import Ints
 from ..jit.jit import can_compile
 from ..linear.linear import PackedLinear
 from ..linear.rows import CompiledNorm, PlainRows
+from .chooser import Chooser
 from .layerwise import LayerwiseBackend
 
 if TYPE_CHECKING:  # it needs numba
     from .stack import FusedHead, Stack
+
+_ALIKE = 16  # rows by which steps differ that take about as long for each row
 
 
 class CpuBackend(LayerwiseBackend):
@@ -30,9 +34,7 @@ class CpuBackend(LayerwiseBackend):
         """As `DecoderBackend.layers`."""
         plain = super().layers(layers, sizes, kv_dtype)
         stack = fused_stack([layer.weights for layer in layers], sizes, kv_dtype)
-        if stack is None:
-            return plain
-        return lambda x, step: (stack if stack.fits(x, step) else plain)(x, step)
+        return plain if stack is None else FusedLayers(stack, plain)
 
     def head(self, norm: Norm, head: Head) -> NormedHead:
         """As `DecoderBackend.head`."""
@@ -40,6 +42,24 @@ class CpuBackend(LayerwiseBackend):
         if matrix is None or not isinstance(matrix.kernel, PackedLinear):
             return plain
         return PackedHead(norm, matrix.kernel, fused_head(norm, matrix), plain)
+
+
+class FusedLayers:
+    """The `Layers` of a CPU, in the way that takes the least time."""
+
+    def __init__(self, stack: Stack, plain: Layers) -> None:
+        self._stack, self._plain = stack, plain
+        self._chooser = Chooser()
+
+    def __call__(self, x: Tensor, step: Step) -> Tensor:
+        ways = self._stack.ways(x, step)
+        if len(ways) == 1:
+            return self._run(ways[0], x, step)
+        key = len(x) // _ALIKE, all(plan.is_decode for plan in step.plans)
+        return self._chooser.run(key, ways, len(x), lambda way: self._run(way, x, step))
+
+    def _run(self, way: int, x: Tensor, step: Step) -> Tensor:
+        return self._stack(x, step, way) if way else self._plain(x, step)
 
 
 class PackedHead:

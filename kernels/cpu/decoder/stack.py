@@ -1,4 +1,4 @@
-"""The layers of a decoder in one call, or in two calls per layer where attention takes several work
+"""The layers of a decoder in one call, or in one call per layer where attention takes several work
 items. For few rows, calls would take longer than the computation. Many rows stay in near caches
 from one linear layer to the next. Rows in float32 on a CPU; needs numba.
 
@@ -34,7 +34,9 @@ from ..work_items import DecodeItem, InPlacePlan, ScoreMod
 _MOST = 4096  # rows above which buffers for all of them are too large to keep
 _MOST_OF_HEAD = 256  # above which the cost of calls is negligible
 _LEAST_SHARE = 64  # rows for which a thread reads all matrices, rather than a part of each for all
+_MOST_TRIED = 1 << 31  # multiplications of a thread in a step that only tries how long it takes
 _TILE = 16  # rows that take about the time of one
+_UNEVEN = 1.5  # times as many keys as the mean, with which one share would hold up the others
 _LINE = 16  # numbers after which a cache's next line begins
 _STEP, _READ = (Struct(f"{len(it.names or ())}q") for it in (blocks.STEP, blocks.READ))
 
@@ -57,6 +59,8 @@ class Stack:
         self._num_threads = num_threads or torch.get_num_threads()
         num_heads = sizes.num_heads + 2 * sizes.num_kv_heads
         self._largest = sizes.hidden * max(2 * sizes.ffn, num_heads * sizes.dim)
+        width = (num_heads + sizes.num_heads) * sizes.dim + 3 * sizes.ffn
+        self._num_numbers = len(layers) * sizes.hidden * width
         self._memory = _Memory()
         _gather([matrix.kernel for weights in layers for matrix in _matrices(weights)])
         self._records = np.zeros(len(layers), blocks.LAYER)
@@ -65,51 +69,54 @@ class Stack:
         self._held: tuple[Tensor, ...] = ()  # that a step reads by address
         self._steps = np.zeros(self._num_threads, blocks.STEP)  # of each share of the rows
         self._workspace = _Workspace(sizes)
-        self._reads = np.zeros(1 + max(weights.window for weights in layers), blocks.READ)
+        num_windows = 1 + max(weights.window for weights in layers)
+        self._reads = np.zeros((self._num_threads, num_windows), blocks.READ)  # of each share
         self._addresses = tuple(
             address(array) for array in (self._records, self._steps, self._reads)
         )
 
-    def fits(self, x: Tensor, step: Step) -> bool:
-        """Whether this supports a step for x [rows, hidden], and is faster than layer by layer:
-        there are rows for every thread, or too few for a second one."""
+    def ways(self, x: Tensor, step: Step) -> tuple[int, ...]:
+        """The numbers of shares of which one is the fastest for x [rows, hidden]; 0: layer by
+        layer."""
         if len(x) > _MOST or not x.is_contiguous() or not step.pool.storage.is_contiguous():
-            return False
+            return (0,)
         if not all(isinstance(plan, InPlacePlan) for plan in step.plans):
-            return False
-        has_few = not is_spread_out(len(x), self._largest)
-        return has_few or self._most_shares(len(x)) == self._num_threads
+            return (0,)
+        if self._num_threads == 1 or not is_spread_out(len(x), self._largest):
+            return (1,)
+        if len(x) >= _LEAST_SHARE * self._num_threads:
+            return (self._num_threads,)
+        work, most = len(x) * self._num_numbers, min(self._num_threads, _num_tiles(len(x)))
+        return (0, *(num for num in sorted({1, most}) if work <= num * _MOST_TRIED))
 
-    def __call__(self, x: Tensor, step: Step) -> Tensor:
-        """As `Layers.__call__`; x is changed."""
+    def __call__(self, x: Tensor, step: Step, num_shares: int = 1) -> Tensor:
+        """As `Layers.__call__`; x is changed. num_shares: of its rows, each computed by a thread of
+        its own; of fewer where there are few rows."""
         wanted, attention, storage = step.wanted, step.attention, step.pool.storage
         with self._lock:
-            shares = _shares(len(x), self._most_shares(len(x)))
-            items = self._decode_items(step) if len(shares) == 1 else None
-            arrays = [_arrays(item) for item in items or ()]
+            shares = _shares(len(x), min(num_shares, self._num_threads))
+            items = self._decode_items(step, shares)
+            arrays = [[_arrays(item) for item in of_share] for of_share in items or ()]
             num_wanted = 0 if wanted is None else len(wanted)  # one may be wanted twice
             self._workspace.grow(max(len(x), num_wanted), len(shares))
             self._begin(x, step, arrays, shares)
             if items is not None:
-                self._run(0, len(self._layers), blocks.ENTER | blocks.ATTEND | blocks.LEAVE)
+                stages = blocks.ENTER | blocks.ATTEND | blocks.LEAVE
+                self._run(0, len(self._layers), stages, len(shares))
                 return x if wanted is None else x.index_select(0, wanted)
+            self._run(0, 1, blocks.ENTER, len(shares))
             for i, layer in enumerate(self._layers):
-                self._run(i, i + 1, blocks.ENTER, len(shares))
-                of_last = wanted if i + 1 == len(self._layers) else None
+                is_last = i + 1 == len(self._layers)
+                of_last = wanted if is_last else None
                 q, plan = self._workspace.q(len(x)), step.plan(layer.window, of_last)
                 attn_out = attention.attend(q, storage[i], plan, self._scale).contiguous()
                 if of_last is not None:
                     x, attn_out = x.index_select(0, of_last), attn_out.index_select(0, of_last)
                     shares = _shares(len(x), len(shares))
                 self._set_rows(x, attn_out, shares)
-                self._run(i, i + 1, blocks.LEAVE, len(shares))
+                stages = blocks.LEAVE if is_last else blocks.LEAVE | blocks.ENTER_NEXT
+                self._run(i, i + 1, stages, len(shares))
             return x
-
-    def _most_shares(self, num_rows: int) -> int:
-        """One for each thread, or one in all."""
-        is_worth_it = num_rows >= _LEAST_SHARE * self._num_threads
-        is_worth_it = is_worth_it and is_spread_out(num_rows, self._largest)
-        return self._num_threads if is_worth_it else 1
 
     def _run(self, first: int, last: int, stages: int, num_shares: int = 1) -> None:
         """Run some stages of some layers, each share of rows in its own thread, the first in this
@@ -123,10 +130,11 @@ class Stack:
         self,
         x: Tensor,
         step: Step,
-        arrays: Sequence[tuple[Tensor, ...]],
+        arrays: Sequence[Sequence[tuple[Tensor, ...]]],
         shares: Sequence[tuple[int, int]],
     ) -> None:
-        """Write the addresses of a step's inputs into its record."""
+        """Write the addresses of a step's inputs into the records of its shares. arrays: of each
+        share, one for each window."""
         storage, table = step.pool.storage, step.rotary.table(step.positions).contiguous()
         positions, slots = step.positions.contiguous(), step.slots.contiguous()
         self._held = table, positions, slots
@@ -144,13 +152,15 @@ class Stack:
                 storage.stride(0) * storage.itemsize,
                 storage.shape[3],
                 *self._workspace.pointers(first, i),
-                self._addresses[2],
+                self._addresses[2] + i * self._reads.strides[0],
             )
-        for i, (tokens, slot_table, spans) in enumerate(arrays):
-            first, stride = spans.data_ptr(), spans.stride(0) * spans.itemsize
-            pointers = first, first + stride, first + 2 * stride
-            read = tokens.data_ptr(), slot_table.data_ptr(), *slot_table.shape, *pointers
-            _READ.pack_into(self._reads.data, i * _READ.size, *read)
+        for i, of_share in enumerate(arrays):
+            for window, (tokens, slot_table, spans) in enumerate(of_share):
+                first, stride = spans.data_ptr(), spans.stride(0) * spans.itemsize
+                pointers = first, first + stride, first + 2 * stride
+                read = tokens.data_ptr(), slot_table.data_ptr(), *slot_table.shape, *pointers
+                place = i * self._reads.strides[0] + window * _READ.size
+                _READ.pack_into(self._reads.data, place, *read)
 
     def _set_rows(self, x: Tensor, attn_out: Tensor, shares: Sequence[tuple[int, int]]) -> None:
         """Write the addresses of rows and of attention's output into the record."""
@@ -158,18 +168,25 @@ class Stack:
             pointers = _row(x, first), _row(attn_out, first)
             record["rows"], (record["x"], record["attn_out"]) = last - first, pointers
 
-    def _decode_items(self, step: Step) -> list[DecodeItem] | None:
-        """The decode item of each window; None where a step has others, or so much to read that
-        threads would help."""
+    def _decode_items(
+        self, step: Step, shares: Sequence[tuple[int, int]]
+    ) -> list[list[DecodeItem]] | None:
+        """Of each share the decode item of each window; None where a step has others, or so much to
+        read that threads would help."""
         if not isinstance(step.attention, CpuAttention):
             return None
-        items, width = list[DecodeItem](), self._sizes.num_kv_heads * self._sizes.dim
+        width, found = self._sizes.num_kv_heads * self._sizes.dim, list[list[DecodeItem]]()
         for plan in step.plans:
             item = step.attention.decode_item(plan)
-            if item is None or is_spread(item, width, self._num_threads):
+            if item is None:
                 return None
-            items.append(item)
-        return items
+            items = [item] if len(shares) == 1 else [_in_rows(item, *share) for share in shares]
+            most = max(int(it.reads[-1]) for it in items) * len(shares)
+            is_even = len(shares) > 1 and most <= _UNEVEN * item.reads[-1]
+            if not is_even and is_spread(item, width, self._num_threads):
+                return None
+            found.append(items)
+        return [list(of_share) for of_share in zip(*found, strict=True)]
 
     def _described(self, weights: LayerWeights) -> tuple[float, ...]:
         """A layer's record."""
@@ -339,9 +356,21 @@ def _gather(products: Sequence[Any]) -> None:
 
 def _shares(num_rows: int, most: int) -> list[tuple[int, int]]:
     """At most so many shares of rows, as even as tiles are: from the first to before the last."""
-    num = max(1, min(most, num_rows // _LEAST_SHARE))
-    tiles = -(-num_rows // _TILE)
+    tiles = _num_tiles(num_rows)
+    num = max(1, min(most, tiles))
     return list(pairwise(min(num_rows, tiles * i // num * _TILE) for i in range(num + 1)))
+
+
+def _num_tiles(num_rows: int) -> int:
+    return -(-num_rows // _TILE)
+
+
+def _in_rows(item: DecodeItem, first: int, end: int) -> DecodeItem:
+    """The part of an item whose tokens are in these rows, counted from the first one."""
+    chosen = np.flatnonzero((item.tokens >= first) & (item.tokens < end))
+    firsts, ends = item.firsts[chosen], item.ends[chosen]
+    tokens, reads = item.tokens[chosen] - first, np.cumsum(ends - firsts)
+    return DecodeItem(tokens, item.table, item.rows[chosen], firsts, ends, reads)
 
 
 def _row(x: Tensor, row: int) -> int:

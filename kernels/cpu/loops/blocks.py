@@ -37,6 +37,7 @@ READ = record("tokens table num_rows width rows firsts ends")
 # A norm and the matrix after it, by their addresses; hidden: numbers of a row.
 END = record("norm matrix hidden", "eps")
 ENTER, ATTEND, LEAVE = 1, 2, 4  # what `layers` does of each layer
+ENTER_NEXT = 8  # and of the layer behind the last
 MOST = 256  # rows that pass from one linear layer to the next in near caches
 _layer_at, _step_at, _read_at = records(LAYER), records(STEP), records(READ)
 _matrix_at, _mlp_at, _end_at = records(MATRIX), records(FUSED_MLP), records(END)
@@ -155,17 +156,20 @@ def _layers_by(attend):
 
     @callee
     def run(first_layer, first, last, step_at, stages, kind):
-        all_layers = carray(_layer_at(first_layer), last)
+        all_layers = carray(_layer_at(first_layer), last + 1)
         step = carray(_step_at(step_at), 1)[0]
         if first == 0 and stages & ENTER:
             _gather_cos_sin(step, all_layers[0].dim)
-        for i in range(first, last):
+        end = last + 1 if stages & ENTER_NEXT else last
+        for i in range(first, end):
             layer = all_layers[i]
             kv = step.kv + i * step.kv_step
-            if stages & ENTER:
+            if stages & ENTER or i == last:
                 for start in range(0, step.rows, MOST):
                     rows = min(MOST, step.rows - start)
                     _enter_attention(layer, step, (kv, kind), start, rows)
+            if i == last:
+                return
             if stages & ATTEND:
                 attend_decode(layer, step, (kv, kind))
             if stages & LEAVE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -33,8 +34,11 @@ SHAPES = (128, 32), (32, 64), (96, 32), (32, 48)  # [out, in] of a layer's matri
 
 
 @pytest.fixture(autouse=True)
-def untried() -> None:
+def untried() -> Iterator[None]:
     """Nothing has been tried yet, and what a test finds is not kept."""
+    is_stack_right.cache_clear()
+    is_product_right.cache_clear()
+    yield
     is_stack_right.cache_clear()
     is_product_right.cache_clear()
 
@@ -97,7 +101,7 @@ def test_layers_whose_loop_is_wrong_are_not_fused(
 ) -> None:
     assert isinstance(stack(), Stack)
     is_stack_right.cache_clear()
-    monkeypatch.setattr(Stack, "__call__", lambda self, x, step: x)
+    monkeypatch.setattr(Stack, "__call__", lambda self, x, *given: x)
     assert stack() is None
     assert "compiled layers (torch.float32, heads of 16) is wrong by" in caplog.text
 

@@ -66,7 +66,7 @@ class Decoder:
         weights = [layer.weights for layer in self.layers]
         found = fused_stack(weights, sizes, torch.float32)
         assert found is not None
-        self.fused = found
+        self.fused, self.num_shares = found, 1
         self._parts = sizes, [it for it in weights if it is not None]
         self.rope = RotaryEmbedding(config.rope, config.head_dim, config.context_len, CPU)
         self.pools = [KVPool(config, NUM_SLOTS, torch.float32, CPU, Ranks()) for _ in range(2)]
@@ -95,8 +95,8 @@ class Decoder:
         x, (one, other) = first.clone(), self.pools
         x = Layerwise(self.layers)(x, self.step(inputs, one, rows))
         step = self.step(inputs, other, rows)
-        assert self.fused.fits(first, step)
-        made = self.fused(first, step)
+        assert self.fused.ways(first, step) != (0,)
+        made = self.fused(first, step, self.num_shares)
         assert x.isfinite().all()
         assert torch.equal(x, made)
         assert torch.equal(one.storage.nan_to_num(7), other.storage.nan_to_num(7))
@@ -196,22 +196,83 @@ def test_a_step_of_many_rows_is_the_same(dtype: torch.dtype, num_threads: int) -
 def test_shares_of_a_step_have_buffers_of_their_own(num_rows: int) -> None:
     config = replace(BIASED, head_dim=128, has_head_norms=True, ffn_size=320)
     decoder = Decoder(config)
-    decoder.fused = decoder.with_threads(3 if num_rows >= 192 else 2)
+    decoder.num_shares = 3 if num_rows >= 192 else 2
+    decoder.fused = decoder.with_threads(decoder.num_shares)
     for _ in range(4):
         placement = Placement()
         first, other = placement.add([1] * 240), placement.add([2] * 240)
         decoder.run(placement.batch({first: num_rows // 2, other: num_rows - num_rows // 2}))
 
 
-def test_a_step_is_left_to_threads_that_have_few_rows_each() -> None:
+@pytest.mark.parametrize("config", [BIASED, WINDOWED])
+@pytest.mark.parametrize("num_shares", [2, 3, 12])
+def test_single_tokens_are_the_same_in_several_shares(config: ModelConfig, num_shares: int) -> None:
+    decoder, placement = Decoder(config), Placement(num_rows=40)
+    decoder.fused, decoder.num_shares = decoder.with_threads(num_shares), num_shares
+    lens = [3 + 7 * i % 24 for i in range(37)]
+    sequences = [placement.add([i] * (length + 2)) for i, length in enumerate(lens)]
+    decoder.run(placement.batch(dict(zip(sequences, lens, strict=True))))
+    decoder.run(placement.batch(dict.fromkeys(sequences, 1)))
+    decoder.run(placement.batch(dict.fromkeys(sequences, 1)), wanted=[36, 0, 17, 16])
+
+
+def test_a_share_that_reads_most_keys_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder, placement = Decoder(PLAIN), Placement(num_rows=60)
+    decoder.fused, decoder.num_shares = decoder.with_threads(2), 2
+    monkeypatch.setattr("forkroot.kernels.cpu.attention.decode._SPREAD", 1)
+    calls: list[int] = []
+    attend = CpuAttention.attend
+
+    def counted(*args: Any, **kwargs: Any) -> torch.Tensor:
+        calls.append(1)
+        return attend(*args, **kwargs)
+
+    decoder.attention.attend = counted.__get__(decoder.attention)  # type: ignore[method-assign]
+    lens = [200, *[5] * 19]
+    sequences = [placement.add([i] * (length + 2)) for i, length in enumerate(lens)]
+    decoder.run(placement.batch(dict(zip(sequences, lens, strict=True))))
+    calls.clear()
+    decoder.run(placement.batch(dict.fromkeys(sequences, 1)))
+    assert len(calls) == 2 * PLAIN.num_layers  # by threads, here as layer by layer
+    calls.clear()
+    decoder.run(placement.batch(dict.fromkeys(sequences[4:], 1)))
+    assert len(calls) == 2 * PLAIN.num_layers  # of one share
+    even = [placement.add([i + 30] * 9) for i in range(32)]
+    decoder.run(placement.batch(dict.fromkeys(even, 8)))
+    calls.clear()
+    decoder.run(placement.batch(dict.fromkeys(even, 1)))
+    assert len(calls) == PLAIN.num_layers
+
+
+def test_ways_that_may_be_fastest_depend_on_rows_and_threads() -> None:
     decoder, placement = Decoder(PLAIN), Placement()
     layers = decoder.with_threads(12)
     batch = placement.batch({placement.add([1] * 250): 250, placement.add([1] * 250): 250})
     inputs = Inputs.of(batch, decoder.windows, decoder.attention, CPU)
     x, step = torch.zeros(1000, PLAIN.hidden_size), decoder.step(inputs, decoder.pools[0])
-    assert not layers.fits(x[:600], step)
-    assert layers.fits(x[:9], step)  # nor would a second thread do better
-    assert layers.fits(x, step)
+    assert layers.ways(x[:9], step) == (1,)  # a second thread would not do better
+    assert layers.ways(x, step) == (12,)
+    assert layers.ways(x[:600], step) == (0, 1, 12)
+    assert decoder.with_threads(1).ways(x[:600], step) == (1,)
+    assert decoder.with_threads(100).ways(x[:600], step) == (0, 1, 38)  # tiles of 16 rows
+
+
+def test_no_thread_tries_a_step_that_would_take_it_very_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoder, placement = Decoder(PLAIN), Placement()
+    inputs = Inputs.of(
+        placement.batch({placement.add([1] * 250): 250}), decoder.windows, decoder.attention, CPU
+    )
+    x, step = torch.zeros(600, PLAIN.hidden_size), decoder.step(inputs, decoder.pools[0])
+    num_numbers = sum(
+        kernel.depth * kernel.width
+        for layer in decoder.layers
+        for kernel in (matrix.kernel for matrix in layer.weights[3:7])  # type: ignore[index]
+    )
+    for most, ways in ((600, (0, 1, 12)), (599, (0, 12)), (50, (0, 12)), (49, (0,))):
+        monkeypatch.setattr("forkroot.kernels.cpu.decoder.stack._MOST_TRIED", most * num_numbers)
+        assert decoder.with_threads(12).ways(x, step) == ways
 
 
 class Known(NamedTuple):
