@@ -172,6 +172,13 @@ def test_a_rank_that_dies_before_all_are_connected_ends_the_wait_for_it() -> Non
     assert children() == before
 
 
+def test_a_rank_that_fails_and_ends_while_others_wait_for_it_says_why(tmp_path: Path) -> None:
+    ranks = OtherRanks(str(tmp_path / "nowhere"), EngineConfig(ranks=2, context_len=64))
+    with pytest.raises(InvalidModel, match="nowhere"):
+        ranks.unless_gone(lambda: threading.Event().wait(60))
+    ranks.close()
+
+
 ENDLESS = Call((Text("a"),), Sampling(max_tokens=400, ignore_eos=True, n=4))
 
 
