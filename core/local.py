@@ -102,7 +102,7 @@ class LocalBackend(ProcessLocal):
         )
         constraints = Constraints(
             *(tokenizer.token_bytes, end_ids, tokenizer.encode_after, self._compile_pool),
-            *(config.constraint, self._compile_queue),
+            *(config.constraint, self._compile_queue, config.constraint_bytes),
         )
         self._compiling = constraints.guides.seconds
         self._pictures = self._picture_pool(processor, load, vocabulary_size)

@@ -25,7 +25,7 @@ from .forkroot import calls, operation, page, prefixes, reports
 from .openai import chat, completions, models, responses
 from .programs import routes as programs
 from .relay.middleware import RelayPath
-from .requests.bodies import REPORTED_ERRORS, BodyRoute, FastPath, is_reader
+from .requests.bodies import REPORTED_ERRORS, BodyRoute, BodyRoutes, FastPath, is_reader
 from .requests.unknown import HEADER
 from .requests.validation_errors import validation_error
 from .server.admission import AdmissionMiddleware
@@ -76,7 +76,7 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
     for route in (it for router in routers for it in router.routes if isinstance(it, Route)):
         app.state.paths[route.path] |= route.methods or set()
     bodies = [it for router in routers for it in router.routes if is_reader(it)]
-    app.add_middleware(FastPath, routes=bodies, on_error=_report_error)
+    app.add_middleware(FastPath, routes=BodyRoutes(bodies), on_error=_report_error)
     _add_relay(app, runtime.backend, served, metrics, bodies)
     registry().add_routes(app, served)
     registry().started(runtime.backend)

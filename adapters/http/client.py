@@ -185,7 +185,7 @@ class RemoteBackend(Closing):
 
         def begin() -> None:
             pool = self._pools.taken()
-            run = ProgramExchange(pool.http, request, receiver, self._programs)
+            run = ProgramExchange(pool.http, request, receiver, self._programs, self._lines)
             runs.append(run)
             self._calls.carry(run)
             run.task.add_done_callback(pool.left)

@@ -61,6 +61,21 @@ def failure_of(error: Exception, url: httpx.URL, use: str = "read") -> ForkrootE
     return failure
 
 
+class EventReader:
+    """Reads server-sent events that come in pieces. take: called with the JSON of each."""
+
+    def __init__(self, take: Callable[[dict[str, Any]], object]) -> None:
+        self._take = take
+        self._rest = b""  # of a line that has not come to its end
+
+    def __call__(self, piece: bytes) -> None:
+        """A piece: its whole lines are taken now, the rest with the next piece."""
+        *whole, self._rest = (self._rest + piece).split(b"\n")
+        for line in whole:
+            if line.startswith(b"data:"):
+                self._take(json.loads(line[5:]))
+
+
 class Exchange:
     """A call and its answer. http: the client of the server; body: the call, encoded. lines: in its
     place, where they can be used."""
@@ -71,7 +86,6 @@ class Exchange:
         self.mailbox = mailbox
         self._http = http
         self._lines = lines
-        self._rest = b""  # of a line that has not come to its end
         self._body = body
         self._name: str | None = None
         self._has_started = False
@@ -111,20 +125,13 @@ class Exchange:
         if self._lines is None:
             await self._send_by_httpx()
             return
-        response = await self._lines.post(PATH, self._body, self._take_piece, self._note_start)
+        take = EventReader(self._take)
+        response = await self._lines.post(PATH, self._body, take, self._note_start)
         if response is not None:
             raise refused(self._http.base_url, response, response.content)
 
     def _note_start(self) -> None:
         self._has_started = True
-
-    def _take_piece(self, piece: bytes) -> None:
-        """Take a piece of the answer: its whole lines now, the rest with the next piece."""
-        self._has_started = True
-        *whole, self._rest = (self._rest + piece).split(b"\n")
-        for line in whole:
-            if line.startswith(b"data:"):
-                self._take(json.loads(line[5:]))
 
     async def _send_by_httpx(self) -> None:
         headers = {"Content-Type": "application/json"}

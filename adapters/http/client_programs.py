@@ -15,7 +15,8 @@ import httpx
 
 from ...core.api.protocol import BackendClosed, CallFailed, ForkrootError
 from ..programs import ProgramReceiver, ProgramRequest
-from .client_exchange import STALE, failure_of, refused, sent_request
+from .client_exchange import STALE, EventReader, failure_of, refused, sent_request
+from .lines import Lines
 from .wire.callwire import PROGRAMS_PATH, UNKNOWN_PROGRAM, error_of
 
 _MOST_SENT = 3  # times that a run sends its program: a server may forget it at once for others
@@ -46,7 +47,8 @@ class SentPrograms:
 
 
 class ProgramExchange:
-    """A run and its report. http: the client of the server; sent: what the server has got."""
+    """A run and its report. http: the client of the server; sent: what the server has got. lines:
+    in place of `http` for the run, where they can be used."""
 
     def __init__(
         self,
@@ -54,8 +56,9 @@ class ProgramExchange:
         request: ProgramRequest,
         receiver: ProgramReceiver,
         sent: SentPrograms,
+        lines: Lines | None = None,
     ) -> None:
-        self._http = http
+        self._http, self._lines = http, lines
         self._request = request
         self._receiver = receiver
         self._sent = sent
@@ -83,18 +86,30 @@ class ProgramExchange:
     async def _ask_once(self) -> bool:
         """Ask for the run and take its report; whether the server knows the program."""
         path, body = f"{PROGRAMS_PATH}/{self._request.digest}/run", self._request.body
+        if self._lines is None:
+            return await self._ask_by_httpx(path, body)
+        response = await self._lines.post(path, body, EventReader(self._take), self._note_start)
+        return response is None or self._is_refused(response, response.content)
+
+    async def _ask_by_httpx(self, path: str, body: bytes) -> bool:
         async with self._http.stream("POST", path, content=body, headers=_HEADERS) as response:
-            self._has_started = True
+            self._note_start()
             if response.status_code != httpx.codes.OK:
-                data = await response.aread()
-                report = _report(data)
-                if _code(report) == UNKNOWN_PROGRAM:
-                    return False
-                self._fail(refused(self._http.base_url, response, data), report)
-                return True
+                return self._is_refused(response, await response.aread())
             async for line in response.aiter_lines():
                 if line.startswith("data:"):
                     self._take(json.loads(line[5:]))
+        return True
+
+    def _note_start(self) -> None:
+        self._has_started = True
+
+    def _is_refused(self, response: httpx.Response, data: bytes) -> bool:
+        """Fail with what the server says; False where it only does not know the program."""
+        report = _report(data)
+        if _code(report) == UNKNOWN_PROGRAM:
+            return False
+        self._fail(refused(self._http.base_url, response, data), report)
         return True
 
     def _take(self, event: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 
 from ...core.api.protocol import (
@@ -17,7 +18,7 @@ from ...core.api.protocol import (
     Reply,
 )
 from ...core.api.reply import Mailbox
-from .flight import Dispatcher, Flight
+from .flight import Dispatcher, Flight, Leg
 from .policies import Request
 from .replica import Replica
 
@@ -31,28 +32,22 @@ class CallFlight(Flight):
         super().__init__(router, request, call.deadline)
         self.call = call
         self.mailbox = Mailbox(call, lambda _: self.cancel())
-        self._inner: Reply | None = None
 
     @property
     def is_done(self) -> bool:
         """As `Flight.is_done`."""
         return self.mailbox.done()
 
-    def _send_to(self, replica: Replica) -> None:
-        inner = self._submitted(replica)
+    def _send_to(self, leg: Leg) -> None:
+        inner = self._submitted(leg.replica)
         if inner.done() and inner.error() is not None:  # it was not taken
             self.num_sends -= 1
             self.num_refusals += 1
-        with self._lock:
-            self._inner = inner
-        take = self._take if self.call.stream is True else None
-        _listen(inner, take, lambda reply: self._landed(replica, reply))
-        if self._is_cancelled:  # before the replica had it
+        leg.cancel = inner.cancel
+        take = partial(self._take, leg) if self.call.stream is True else None
+        _listen(inner, take, partial(self._landed, leg))
+        if self._is_cancelled or leg.is_over:  # before the replica had it
             inner.cancel()
-
-    def _stop(self) -> None:
-        if self._inner is not None:
-            self._inner.cancel()
 
     def _end_early(self) -> None:
         self._finish(_aborted(self.call))
@@ -79,18 +74,20 @@ class CallFlight(Flight):
             reply.fail(failure)
             return reply
 
-    def _take(self, chunks: Sequence[Chunk]) -> None:
-        self.has_streamed = True
-        for chunk in chunks:
-            self.mailbox.put(chunk)
+    def _take(self, leg: Leg, chunks: Sequence[Chunk]) -> None:
+        if self._delivers(leg):
+            for chunk in chunks:
+                self.mailbox.put(chunk)
 
-    def _landed(self, replica: Replica, reply: Reply) -> None:
+    def _landed(self, leg: Leg, reply: Reply) -> None:
+        if not self._ends_leg(leg):
+            return
         error = reply.error()
         if error is not None:
-            self._failed(replica, error)
+            self._failed(leg.replica, error)
             return
         completion = reply.result(0)
-        self._router.land(self, replica, completion)
+        self._router.land(self, leg.replica, completion)
         self._finish(completion)
 
 

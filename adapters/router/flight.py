@@ -9,17 +9,20 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from ...core.api.protocol import (
     BackendClosed,
+    CallFailed,
     Completion,
     DeadlineExceeded,
     EngineDied,
     Overloaded,
 )
 from .policies import Request
-from .replica import Replica
+from .replica import Replica, State
 
 End: TypeAlias = Completion | BaseException | None  # None: well, without a completion
 MOST_SENDS = 4  # of one call: what ends replica after replica may be the call itself
@@ -47,6 +50,20 @@ class Dispatcher(Protocol):
         """It has ended."""
 
 
+def _nothing() -> None:
+    pass
+
+
+@dataclass(slots=True, eq=False)
+class Leg:
+    """One sending of a flight to a replica. cancel: ends it early there. is_over: it has ended, or
+    the flight has left it: what still comes from there is ignored."""
+
+    replica: Replica
+    cancel: Callable[[], object] = _nothing
+    is_over: bool = False
+
+
 class Flight(ABC):
     """Something on its way, and where it is now.
 
@@ -66,6 +83,7 @@ class Flight(ABC):
         self._deadline = deadline
         self._start = time.monotonic()
         self._lock = threading.Lock()
+        self._leg: Leg | None = None
         self._is_cancelled = False
 
     def send(self) -> None:
@@ -79,7 +97,23 @@ class Flight(ABC):
                 self.fail(self._nowhere())
             return
         self.num_sends += 1
-        self._send_to(replica)
+        leg = self._leg = Leg(replica)
+        self._send_to(leg)
+
+    def withdraw(self) -> None:
+        """Send it elsewhere if the replica that has it hangs, and nothing was delivered yet."""
+        with self._lock:
+            leg, is_last = self._leg, self.num_sends >= MOST_SENDS
+            if leg is None or leg.is_over or self.has_streamed or self._is_cancelled or is_last:
+                return
+            if leg.replica.state is not State.HANGING:
+                return
+            leg.is_over = True
+        leg.cancel()
+        error = CallFailed(f"the replica {leg.replica.name} has not answered for some time")
+        self._router.land(self, leg.replica, error)
+        self.avoided |= leg.replica.bit
+        self.send()
 
     def cancel(self) -> None:
         """End it early."""
@@ -114,12 +148,8 @@ class Flight(ABC):
         """Whether it has ended for its caller."""
 
     @abstractmethod
-    def _send_to(self, replica: Replica) -> None:
-        """Send it there."""
-
-    @abstractmethod
-    def _stop(self) -> None:
-        """End it early where it is now, if it is anywhere."""
+    def _send_to(self, leg: Leg) -> None:
+        """Send it to the leg's replica, and set the leg's `cancel`."""
 
     @abstractmethod
     def _end_early(self) -> None:
@@ -128,6 +158,23 @@ class Flight(ABC):
     @abstractmethod
     def _deliver(self, error: BaseException) -> None:
         """Tell the caller that it has ended in this error."""
+
+    def _stop(self) -> None:
+        """End it early where it is now, if it is anywhere."""
+        if self._leg is not None:
+            self._leg.cancel()
+
+    def _delivers(self, leg: Leg) -> bool:
+        """Whether a part that a leg brings is delivered; then no other leg follows."""
+        with self._lock:
+            self.has_streamed |= not leg.is_over
+            return not leg.is_over
+
+    def _ends_leg(self, leg: Leg) -> bool:
+        """Whether this is the leg's end; it has only one."""
+        with self._lock:
+            is_first, leg.is_over = not leg.is_over, True
+        return is_first
 
     def _failed(self, replica: Replica, error: BaseException) -> None:
         """It has ended at a replica in this error."""

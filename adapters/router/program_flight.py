@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ...core.api.protocol import ForkrootError, ProgramError, UnsupportedCall
 from ..programs import ProgramHost, ProgramReceiver, ProgramRequest
-from .flight import Dispatcher, Flight
+from .flight import Dispatcher, Flight, Leg
 from .policies import Request
-from .replica import Replica
 
 
 class ProgramFlight(Flight):
@@ -28,28 +27,22 @@ class ProgramFlight(Flight):
         self._receiver = receiver
         self._report: Mapping[str, Any] = {}
         self._is_done = False
-        self._cancel_there: Callable[[], object] = lambda: None
 
     @property
     def is_done(self) -> bool:
         """As `Flight.is_done`."""
         return self._is_done
 
-    def _send_to(self, replica: Replica) -> None:
-        leg, self._report = _Leg(self, replica), {}
-        host = replica.backend
+    def _send_to(self, leg: Leg) -> None:
+        receiver, self._report = _Receiver(self, leg), {}
+        host = leg.replica.backend
         if not isinstance(host, ProgramHost):
             kind = type(host).__name__
-            leg.fail(UnsupportedCall("program", kind, "replicas that run programs"), {})
+            receiver.fail(UnsupportedCall("program", kind, "replicas that run programs"), {})
             return
-        cancel = host.run_program(self._program, leg)
-        with self._lock:
-            self._cancel_there = cancel
-        if self._is_cancelled:  # before the replica had it
-            cancel()
-
-    def _stop(self) -> None:
-        self._cancel_there()
+        leg.cancel = host.run_program(self._program, receiver)
+        if self._is_cancelled or leg.is_over:  # before the replica had it
+            leg.cancel()
 
     def _end_early(self) -> None:
         self.fail(ProgramError("the run was ended"))
@@ -69,49 +62,47 @@ class ProgramFlight(Flight):
 
     # --- what a replica reports ------------------------------------------------------------------
 
-    def take(self, event: Mapping[str, Any]) -> None:
+    def take(self, leg: Leg, event: Mapping[str, Any]) -> None:
         """Something has happened there."""
-        self.has_streamed = True
-        if not self._is_done:
+        if self._delivers(leg) and not self._is_done:
             self._receiver.take(event)
 
-    def end(self, replica: Replica, state: Mapping[str, Any]) -> None:
+    def end(self, leg: Leg, state: Mapping[str, Any]) -> None:
         """It has ended well there."""
-        self._router.land(self, replica, None)
+        if not self._ends_leg(leg):
+            return
+        self._router.land(self, leg.replica, None)
         if self._ends():
             self._receiver.end(state)
         self._router.end(self)
 
-    def failed(self, replica: Replica, error: ForkrootError, report: Mapping[str, Any]) -> None:
+    def failed(self, leg: Leg, error: ForkrootError, report: Mapping[str, Any]) -> None:
         """It has ended there in an error."""
+        if not self._ends_leg(leg):
+            return
         if self._is_cancelled:  # which says nothing of the replica
-            self._router.land(self, replica, None)
+            self._router.land(self, leg.replica, None)
             self._end_early()
             return
         self._report = report
-        self._failed(replica, error)
+        self._failed(leg.replica, error)
 
 
-class _Leg:
-    """A `ProgramReceiver` for one replica that was sent the program; only its first end counts."""
+class _Receiver:
+    """A `ProgramReceiver` for one leg."""
 
-    def __init__(self, flight: ProgramFlight, replica: Replica) -> None:
+    def __init__(self, flight: ProgramFlight, leg: Leg) -> None:
         self._flight = flight
-        self._replica = replica
-        self._is_over = False
+        self._leg = leg
 
     def take(self, event: Mapping[str, Any]) -> None:
         """As `ProgramReceiver.take`."""
-        self._flight.take(event)
+        self._flight.take(self._leg, event)
 
     def end(self, state: Mapping[str, Any]) -> None:
         """As `ProgramReceiver.end`."""
-        if not self._is_over:
-            self._is_over = True
-            self._flight.end(self._replica, state)
+        self._flight.end(self._leg, state)
 
     def fail(self, error: ForkrootError, report: Mapping[str, Any]) -> None:
         """As `ProgramReceiver.fail`."""
-        if not self._is_over:
-            self._is_over = True
-            self._flight.failed(self._replica, error, report)
+        self._flight.failed(self._leg, error, report)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from ...core.api.protocol import BackendClosed, Call, Completion, UnsupportedCall
 from ..relays import RelayReceiver, RelayRequest, RelayTarget
 from .fleet import Fleet
-from .flight import Dispatcher, Flight
+from .flight import Dispatcher, Flight, Leg
 from .policies import Request
 from .replica import Replica, State
 
@@ -61,7 +61,6 @@ class RelayFlight(Flight):
         self._relayed, self._receiver = relayed, receiver
         self._loop = asyncio.get_running_loop()
         self._is_done = False
-        self._cancel_there: Callable[[], object] = lambda: None
 
     @property
     def call(self) -> Call:
@@ -73,24 +72,24 @@ class RelayFlight(Flight):
         """As `Flight.is_done`."""
         return self._is_done
 
-    def _send_to(self, replica: Replica) -> None:
-        self._in_loop(lambda: self._send_now(replica))
+    def _send_to(self, leg: Leg) -> None:
+        self._in_loop(lambda: self._send_now(leg))
 
-    def _send_now(self, replica: Replica) -> None:
-        leg, host = _Leg(self, replica, self._relayed.is_stream), replica.backend
+    def _send_now(self, leg: Leg) -> None:
+        receiver, host = _Receiver(self, leg, self._relayed.is_stream), leg.replica.backend
+        if leg.is_over:
+            return
         if not isinstance(host, RelayTarget):
             kind = type(host).__name__
-            leg.fail(UnsupportedCall("relay", kind, "replicas that take whole requests"))
+            receiver.fail(UnsupportedCall("relay", kind, "replicas that take whole requests"))
             return
         relayed, left = self._relayed, self._seconds_left()
         if left is not None:
             relayed = replace(relayed, client={**relayed.client, "deadline": left})
-        self._cancel_there = host.relay(relayed, leg)
-        if self._is_cancelled:  # before the replica had it
-            self._cancel_there()
-
-    def _stop(self) -> None:
-        self._in_loop(lambda: self._cancel_there())
+        cancel = host.relay(relayed, receiver)
+        leg.cancel = lambda: self._in_loop(cancel)
+        if self._is_cancelled or leg.is_over:  # before the replica had it
+            cancel()
 
     def _end_early(self) -> None:
         self.fail(BackendClosed("the request was ended"))
@@ -118,39 +117,42 @@ class RelayFlight(Flight):
 
     # --- what a replica answers ------------------------------------------------------------------
 
-    def begin(self, status: int, headers: Mapping[str, str]) -> None:
+    def begin(self, leg: Leg, status: int, headers: Mapping[str, str]) -> None:
         """Its answer begins."""
-        if not self._is_done:
+        if self._delivers(leg) and not self._is_done:
             self._receiver.begin(status, headers)
 
-    def take(self, piece: bytes) -> None:
+    def take(self, leg: Leg, piece: bytes) -> None:
         """A piece of its answer."""
-        self.has_streamed = True
-        if not self._is_done:
+        if self._delivers(leg) and not self._is_done:
             self._receiver.take(piece)
 
-    def end(self, replica: Replica, completion: Completion | None) -> None:
+    def end(self, leg: Leg, completion: Completion | None) -> None:
         """It has ended well there."""
-        self._router.land(self, replica, completion)
+        if not self._ends_leg(leg):
+            return
+        self._router.land(self, leg.replica, completion)
         if self._ends():
             self._receiver.end(completion)
         self._router.end(self)
 
-    def failed(self, replica: Replica, error: BaseException) -> None:
+    def failed(self, leg: Leg, error: BaseException) -> None:
         """It has ended there in an error."""
+        if not self._ends_leg(leg):
+            return
         if self._is_cancelled:  # which says nothing of the replica
-            self._router.land(self, replica, None)
+            self._router.land(self, leg.replica, None)
             self._end_early()
             return
-        self._failed(replica, error)
+        self._failed(leg.replica, error)
 
 
-class _Leg:
-    """A `RelayReceiver` for one replica that was sent the request. What does not stream is handed
-    on when it has come as a whole."""
+class _Receiver:
+    """A `RelayReceiver` for one leg. What does not stream is handed on when it has come as a
+    whole."""
 
-    def __init__(self, flight: RelayFlight, replica: Replica, is_stream: bool) -> None:
-        self._flight, self._replica, self._is_stream = flight, replica, is_stream
+    def __init__(self, flight: RelayFlight, leg: Leg, is_stream: bool) -> None:
+        self._flight, self._leg, self._is_stream = flight, leg, is_stream
         self._begun: tuple[int, Mapping[str, str]] | None = None
         self._pieces: list[bytes] = []
 
@@ -164,21 +166,21 @@ class _Leg:
             self._pieces.append(piece)
             return
         self._hand_on()
-        self._flight.take(piece)
+        self._flight.take(self._leg, piece)
 
     def end(self, completion: Completion | None) -> None:
         """As `RelayReceiver.end`."""
         self._hand_on()
         if self._pieces:
-            self._flight.take(b"".join(self._pieces))
-        self._flight.end(self._replica, completion)
+            self._flight.take(self._leg, b"".join(self._pieces))
+        self._flight.end(self._leg, completion)
 
     def fail(self, error: BaseException) -> None:
         """As `RelayReceiver.fail`."""
-        self._flight.failed(self._replica, error)
+        self._flight.failed(self._leg, error)
 
     def _hand_on(self) -> None:
         """What has begun, once."""
         if self._begun is not None:
-            self._flight.begin(*self._begun)
+            self._flight.begin(self._leg, *self._begun)
             self._begun = None

@@ -374,8 +374,10 @@ class Router(ProcessLocal):
         self.fleet.die(replica, error)
 
     def tick(self) -> None:
-        """Send held calls that some replica can take now, and end those that waited too long."""
+        """Send held calls that some replica can take now, and those elsewhere whose replica hangs;
+        end those that waited too long."""
         self._relays.forget()
+        self._leave_hanging()
         self._release_held()
         now = time.monotonic()
         with self._lock:
@@ -387,6 +389,14 @@ class Router(ProcessLocal):
             ]
         for flight in late:
             flight.give_up(self._patience)
+
+    def _leave_hanging(self) -> None:
+        with self._lock:
+            replicas = self.fleet.replicas.values()
+            is_hanging = any(it.state is State.HANGING and it.num_open for it in replicas)
+            flights = list(self._open) if is_hanging and self.fleet.loads.everyone else []
+        for flight in flights:
+            flight.withdraw()
 
     def _release_held(self) -> None:
         with self._lock:

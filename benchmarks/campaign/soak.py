@@ -31,7 +31,9 @@ MAX_PROCESSES = 9  # the server, its engine, a spare one, compilers, and what th
 _SECONDS_FOR_A_SLOPE = 1800.0
 _SECONDS_TO_ANSWER, _TICK = 60.0, 1.0
 _BRANCHES = 6
-_SLOTS = 8192  # few: all of the pool is soon in use, and memory grows no more for it
+# Small caches: all are soon full, and memory grows no more for them.
+_SLOTS = 8192
+_CACHES = ("--set", f"constraint_bytes={16 << 20}", "--set", f"logprob_bytes={4 << 20}")
 _KINDS = ("constrained",) * 4 + ("legal",) * 3 + ("fork", "wrong", "dropped")
 
 
@@ -172,7 +174,7 @@ def constrained(number: int, chance: random.Random) -> Constrained:
 def run(plan: Plan) -> Verdict:
     """All clients for the time of the plan."""
     bars = Bars()
-    with serving(num_slots=_SLOTS) as served:
+    with serving(*_CACHES, num_slots=_SLOTS) as served:
         soak = Soak(served, plan.seed)
         with watched(served.process.pid) as memory:
             asyncio.run(soak.run(plan.seconds))

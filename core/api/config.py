@@ -73,6 +73,8 @@ class EngineConfig:
     logprob_bytes: host memory for log-probabilities of cached prompt tokens, so that `echo` with
       `logprobs`, `scored_from` and options compute only new tokens. A token takes 6 bytes and 8 for
       each alternative; 0: none are cached.
+    constraint_bytes: memory for the compiled constraints that are kept for later calls: up to 256,
+      and the last one whatever its size.
     ranks: processes that hold the model together (tensor parallelism), this one included.
     engines: engines that share this machine, this one included: in a child process it uses its
       share of the cores and of the free memory (`connect(replicas=...)` sets this).
@@ -126,6 +128,7 @@ class EngineConfig:
     host_policy: str = "back"
     host_file: str | None = None
     logprob_bytes: int = 128 << 20
+    constraint_bytes: int = 512 << 20
     ranks: int = 1
     engines: int = 1
     max_running: int | None = None
@@ -283,7 +286,7 @@ _SWITCH: _Rule = "True or False", lambda v: isinstance(v, bool)
 _RULES: dict[str, _Rule] = {
     "num_slots": _optional_size(1),
     "host_slots": _integer(0),
-    "logprob_bytes": _integer(0, 2**63 - 1, "2**63-1"),
+    **dict.fromkeys(("logprob_bytes", "constraint_bytes"), _integer(0, 2**63 - 1, "2**63-1")),
     "ranks": _integer(1),
     "engines": _integer(1),
     "max_running": _optional_size(1, 65_536, "65536"),

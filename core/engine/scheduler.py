@@ -196,6 +196,7 @@ class Scheduler:
         self._prefilling.reset(self.running)
         self._blocked.clear()
         too_large: list[Lease] = []
+        refused = set[str]()  # for whom no pins can be released
         for sequence in self._queue.ranked(self._cache, skipped):
             name = sequence.job.call.owner
             if not self._has_row or name in skipped:
@@ -210,10 +211,14 @@ class Scheduler:
             lease = self._acquire(sequence)
             available -= before - self._cache.num_available
             needed = sequence.num_ids - lease.length + self._new_token_ratio.expected(sequence)
-            if needed > available:
-                available += self._roots.make_room(
-                    needed - available, name, self._holders, self._queue.is_overdue(sequence)
+            is_overdue = self._queue.is_overdue(sequence)
+            if needed > available and (is_overdue or name not in refused):
+                released = self._roots.make_room(
+                    needed - available, name, self._holders, is_overdue
                 )
+                available += released
+                if not released:
+                    refused.add(name)
             if self._fits(needed, available):
                 available = max(0, available - needed)
                 self._start(sequence, lease)
@@ -224,7 +229,7 @@ class Scheduler:
                 continue
             self._blocked.setdefault(name, needed)
             too_large.append(lease)
-            if self._queue.is_overdue(sequence) or len(too_large) == TRIED_PER_STEP:
+            if is_overdue or len(too_large) == TRIED_PER_STEP:
                 break
         for lease in reversed(too_large):  # what is wanted first is evicted last
             self._cache.release(lease)

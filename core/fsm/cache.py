@@ -32,6 +32,7 @@ from .json_schema.jsontext import schema_text
 
 Key: TypeAlias = tuple[str, ...]
 
+MOST_BYTES = 512 << 20
 MEASURED = 4  # guides whose memory is measured again with each new one, in turn: masks are added
 
 
@@ -108,7 +109,7 @@ class GuideCache:
         self,
         compile: Callable[[Constraint, str], Guide],
         max_guides: int = 256,
-        max_bytes: int = 512_000_000,
+        max_bytes: int = MOST_BYTES,
         compile_here: Callable[[Constraint, str], Guide | None] | None = None,
         later: Later | None = None,
     ) -> None:

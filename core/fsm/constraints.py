@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from ..api.dialects import ignored, log_ignored
 from ..api.protocol import Call, Choices, Constraint, Grammar, InvalidCall, JsonSchema, Regex
-from .cache import GuideCache, GuideRequest, Later
+from .cache import MOST_BYTES, GuideCache, GuideRequest, Later
 from .distinct import DistinctGuide
 from .forget import forget_compiled
 from .grammar.explore import Known
@@ -64,6 +64,7 @@ class Constraints:
     token_bytes: [vocabulary]. end_ids: its end tokens. encode: text -> tokens, nothing added.
     compile_pool: for large constraints; None: all are compiled in the caller's thread.
     later: where they wait for the pool, by tenant; None: in the caller's thread.
+    kept_bytes: memory for guides.
     kind: "auto", or the path of a factory ("module:Factory") whose result is tried first for each
       guide. Raises InvalidCall where that makes nothing.
     """
@@ -76,6 +77,7 @@ class Constraints:
         compile_pool: CompilePool | None = None,
         kind: str = "auto",
         later: Later | None = None,
+        kept_bytes: int = MOST_BYTES,
     ) -> None:
         self._token_bytes = token_bytes
         self._end_ids = [token for token in end_ids if token < len(token_bytes)]
@@ -84,10 +86,13 @@ class Constraints:
         self._brought = _brought(kind, token_bytes, end_ids, encode)
         self._last_tenant = ""
         if compile_pool is None or later is None:
-            self.guides = GuideCache(self._compile)
+            self.guides = GuideCache(self._compile, max_bytes=kept_bytes)
         else:
             self.guides = GuideCache(
-                self._compile_in_child, compile_here=self._compile_here, later=later
+                self._compile_in_child,
+                max_bytes=kept_bytes,
+                compile_here=self._compile_here,
+                later=later,
             )
 
     def guide(self, constraint: Constraint, tenant: str = "") -> Guide:

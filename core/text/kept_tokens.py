@@ -9,12 +9,14 @@ _Key = tuple[str, str, bool]
 
 
 class KeptTokens:
-    """Tokens of at most so many parts. Calls of one namespace find what it put here alone. Every
-    method may be called from any thread."""
+    """Tokens of at most so many parts, which have at most `most_size` characters and tokens
+    together. Calls of one namespace find what it put here alone. Every method may be called from
+    any thread."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, most: int, most_size: int) -> None:
+        self._most, self._most_size = most, most_size
         self._kept: dict[_Key, Ids] = {}
+        self._size = 0
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -26,7 +28,18 @@ class KeptTokens:
 
     def put(self, namespace: str, part: str, is_first: bool, ids: Ids) -> None:
         """Keep the tokens of a part."""
+        key = namespace, part, is_first
         with self._lock:
-            self._kept[namespace, part, is_first] = ids
-            if len(self._kept) > self._most:
-                del self._kept[next(iter(self._kept))]
+            self._forget(key)
+            self._kept[key] = ids
+            self._size += _size(key, ids)
+            while len(self._kept) > self._most or self._size > self._most_size:
+                self._forget(next(iter(self._kept)))
+
+    def _forget(self, key: _Key) -> None:
+        if (ids := self._kept.pop(key, None)) is not None:
+            self._size -= _size(key, ids)
+
+
+def _size(key: _Key, ids: Ids) -> int:
+    return len(key[1]) + len(ids)

@@ -505,6 +505,15 @@ def test_a_missing_gpu_is_reported_with_the_reason(
         LocalBackend.from_folder("tiny", device="cuda")
 
 
+@pytest.mark.parametrize(("constraint_bytes", "num_compiled"), [(1 << 20, 2), (0, 3)])
+def test_compiled_constraints_are_kept_as_far_as_the_setting_allows(constraint_bytes, num_compiled):
+    with start(constraint_bytes=constraint_bytes) as backend:
+        for pattern in ("a{3}", "b{3}", "a{3}"):
+            call = replace(ask("x"), constraint=Regex(pattern))
+            assert backend.submit(call).result(60).text == pattern[0] * 3
+        assert backend.info().counters["compile_seconds_le_inf"] == num_compiled
+
+
 def test_a_call_ends_at_its_deadline_while_its_constraint_is_compiled(
     backend: LocalBackend,
 ) -> None:

@@ -145,26 +145,48 @@ class BodyReader:
         return given
 
 
+class BodyRoutes:
+    """Finds routes that read their bodies themselves."""
+
+    def __init__(self, routes: Iterable[object]) -> None:
+        pairs = [(method, it) for it in filter(is_reader, routes) for method in it.methods or ()]
+        self._fixed = {(method, it.path): it for method, it in pairs if not it.param_convertors}
+        self._others = [(method, it) for method, it in pairs if it.param_convertors]
+
+    def find(self, method: str, path: str) -> tuple[BodyRoute, dict[str, Any]] | None:
+        """The route of a request, and the parameters in its path."""
+        if (fixed := self._fixed.get((method, path))) is not None:
+            return fixed, {}
+        for of_route, route in self._others:
+            if of_route == method and (match := route.path_regex.match(path)):
+                convertors = route.param_convertors
+                return route, {
+                    name: convertors[name].convert(value)
+                    for name, value in match.groupdict().items()
+                }
+        return None
+
+
 class FastPath:
-    """ASGI middleware, the innermost: finds these routes by their path; all other requests go on to
-    the router. on_error: makes a response of one of `REPORTED_ERRORS`."""
+    """ASGI middleware, the innermost: answers requests of these routes; all others go on to the
+    router. on_error: makes a response of one of `REPORTED_ERRORS`."""
 
     def __init__(
         self,
         app: ASGIApp,
-        routes: Iterable[BodyRoute],
+        routes: BodyRoutes,
         on_error: Callable[[Request, Exception], Awaitable[Response]],
     ) -> None:
         self.app = app
-        readers = filter(is_reader, routes)
-        self._routes = {(method, it.path): it for it in readers for method in it.methods or ()}
+        self._routes = routes
         self._on_error = on_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        route = self._routes.get((scope.get("method", ""), scope.get("path", "")))
-        if route is None or route.answer is None:
+        found = self._routes.find(scope.get("method", ""), scope.get("path", ""))
+        if found is None or found[0].answer is None:
             await self.app(scope, receive, send)
             return
+        route, scope["path_params"] = found
         scope["route"] = route
         request = Request(scope, receive)
         try:
@@ -177,21 +199,6 @@ class FastPath:
 def _is_body(kind: Any) -> bool:
     """Whether a parameter of this type is a body."""
     return get_origin(kind) is dict or (isinstance(kind, type) and issubclass(kind, BaseModel))
-
-
-def _read(body: bytes, content_type: str) -> Any:
-    """The body's JSON; its bytes where its content type is not JSON."""
-    if not body:
-        raise RequestValidationError([_MISSING])
-    if not is_json(content_type):
-        return body
-    try:
-        return json.loads(body)
-    except json.JSONDecodeError as error:
-        problem = {"type": "json_invalid", "loc": ("body", error.pos), "msg": "JSON decode error"}
-        raise RequestValidationError([{**problem, "ctx": {"error": error.msg}}]) from error
-    except (ValueError, RecursionError) as error:
-        raise HTTPException(400, "There was an error parsing the body") from error
 
 
 def _checked(adapter: TypeAdapter[Any], given: Any) -> Any:

@@ -13,6 +13,7 @@ import pytest
 
 from forkroot.adapters.native import function, gen
 from forkroot.adapters.programs import FEATURE, ProgramReceiver, ProgramRequest
+from forkroot.adapters.router.replica import State
 from forkroot.adapters.router.router import Router
 from forkroot.adapters.testing import ScriptedBackend
 from forkroot.core.api.protocol import (
@@ -95,6 +96,22 @@ def request(opening: str = "") -> ProgramRequest:
 def sent(both: Router, opening: str = "") -> tuple[Received, Callable[[], object]]:
     received = Received()
     return received, both.run_program(request(opening), received)
+
+
+def test_a_run_leaves_a_hanging_replica_once_and_what_that_one_reports_is_ignored() -> None:
+    one, other = Host(), Host()
+    with router(one, other) as both:
+        received, _ = sent(both)
+        first, second = (one, other) if one.runs else (other, one)
+        name = "0" if first is one else "1"
+        both.fleet.leave(both.fleet.named(name), State.HANGING, "it hangs")
+        both.tick()
+        both.tick()
+        assert (first.cancelled, len(second.runs)) == (1, 1)
+        first.runs[0][1].take({"late": 1})
+        first.runs[0][1].end({"late": 1})
+        second.runs[0][1].end({"well": 1})
+        assert (received.events, received.ends) == ([], [{"well": 1}])
 
 
 def test_programs_that_begin_alike_go_to_one_replica_and_others_are_spread() -> None:

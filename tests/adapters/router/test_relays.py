@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from forkroot.adapters.relays import RelayReceiver, RelayRequest
+from forkroot.adapters.router.replica import State
 from forkroot.adapters.router.router import Router
 from forkroot.adapters.testing import ScriptedBackend
 from forkroot.core.api.protocol import BackendClosed, Call, Completion, EngineDied, Overloaded, Text
@@ -113,6 +114,27 @@ def test_what_has_delivered_nothing_goes_to_another_replica(
         targets[1].receivers[0].end(None)
         assert kept.got == [200, b"well", "end"]
         assert 0 < float(str(targets[1].sent[0].client["deadline"])) <= 60
+        assert not router._open
+
+    run(targets, action)
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_request_leaves_a_hanging_replica_and_what_that_one_answers_is_ignored(
+    targets: list[Target], is_stream: bool
+) -> None:
+    def action(router: Router) -> None:
+        kept, _ = sent(router, is_stream)
+        if not is_stream:
+            answer(targets[0].receivers[0], b"a part")
+        router.fleet.leave(router.fleet.named("0"), State.HANGING, "it hangs")
+        router.tick()
+        assert targets[0].num_cancelled == 1
+        answer(targets[0].receivers[0], b"late")
+        targets[0].receivers[0].end(None)
+        answer(targets[1].receivers[0], b"well")
+        targets[1].receivers[0].end(None)
+        assert kept.got == [200, b"well", "end"]
         assert not router._open
 
     run(targets, action)

@@ -215,8 +215,8 @@ def test_draining_waits_for_open_calls_and_sends_no_new_ones() -> None:
 class Hanging(ScriptedBackend):
     """Does not answer questions while it hangs."""
 
-    def __init__(self) -> None:
-        super().__init__("x")
+    def __init__(self, is_held: bool = False) -> None:
+        super().__init__("x", is_held=is_held)
         self.is_well = threading.Event()
         self.is_well.set()
 
@@ -233,6 +233,40 @@ def test_a_replica_that_hangs_is_left_out_until_it_answers() -> None:
         assert both.submit(call()).result(60).text == "y"
         one.is_well.set()
         until(lambda: both.replicas[0].state == "ready")
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_call_of_a_hanging_replica_goes_elsewhere_and_what_that_one_answers_is_ignored(
+    is_stream: bool,
+) -> None:
+    one, other = Hanging(is_held=True), ScriptedBackend("y")
+    with router(one, heartbeat=0.02, hang_timeout=0.05) as both:
+        reply = both.submit(call(stream=is_stream))
+        one.is_well.clear()
+        until(lambda: both.replicas[0].state == "hanging")
+        assert both.info().load["held"] == both.info().counters["resent"] == 0
+        both.add(other)
+        assert reply.result(60).text == "y"
+        assert (both.replicas[0].open, both.info().counters["resent"]) == (0, 1)
+        one.release()
+        one.is_well.set()
+        until(lambda: both.replicas[0].state == "ready")
+        assert [reply.result(0).text, *(chunk.text for chunk in reply)] == ["y"] * (1 + is_stream)
+
+
+def test_a_call_that_has_streamed_stays_with_a_hanging_replica() -> None:
+    class HangingStream(Hanging, Streaming):
+        """Both."""
+
+    one, other = HangingStream(), ScriptedBackend("y")
+    with router(one, heartbeat=0.02, hang_timeout=0.05) as both:
+        reply = both.submit(call(stream=True))
+        one.is_well.clear()
+        both.add(other)
+        until(lambda: both.replicas[0].state == "hanging")
+        time.sleep(0.05)
+        assert both.replicas[0].open == 1 and not reply.done()
+        one.is_well.set()
 
 
 class Blinking(ScriptedBackend):

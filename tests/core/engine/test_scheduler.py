@@ -264,6 +264,23 @@ def test_what_an_expired_root_held_is_given_to_those_that_wait(bench, call):
     world.drain()
 
 
+def test_pins_are_counted_once_a_step_for_all_calls_of_a_tenant_that_do_not_fit(
+    bench, call, monkeypatch
+):
+    world = bench(num_slots=200, root_timeout=5.0)
+    world.submit(call("r" * 120, max_tokens=0, hint=ForkHint("root")))
+    world.drain()
+    world.submit(call("s", max_tokens=40))
+    world.step()
+    for letter in "abcdefgh":
+        world.submit(call(letter * 70, max_tokens=5))
+    counted, held = [], world.roots.held
+    monkeypatch.setattr(world.roots, "held", lambda: counted.append(None) or held())
+    world.step()
+    assert len(world.scheduler.running) == 1 and world.scheduler.num_waiting == 8
+    assert len(counted) == 1
+
+
 def test_who_found_no_budget_in_one_step_is_looked_at_in_the_next(bench, call):
     world = bench(chunk_tokens=1)
     for text in ("a", "b"):

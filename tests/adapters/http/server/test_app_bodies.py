@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -15,7 +16,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from forkroot.adapters.http.requests.bodies import BodyRoute, FastPath
+from forkroot.adapters.http.requests.bodies import BodyRoute, BodyRoutes, FastPath
 from forkroot.adapters.http.requests.large_answers import Answer
 
 
@@ -36,6 +37,10 @@ def app_of(route_class: Any) -> FastAPI:
     @router.post("/things")
     async def things(thing: Thing) -> Answer:
         return Answer(thing.model_dump())
+
+    @router.put("/shelves/{name}/things")
+    async def shelf(thing: Thing, request: Request) -> Answer:
+        return Answer({**request.path_params, **thing.model_dump()})
 
     @app.exception_handler(RequestValidationError)
     async def refused(request: Request, error: RequestValidationError) -> JSONResponse:
@@ -78,10 +83,19 @@ KINDS = [
 ]
 
 
-async def send(app: FastAPI, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+JSON = {"Content-Type": "application/json"}
+
+
+async def send(
+    app: FastAPI,
+    body: bytes,
+    headers: dict[str, str],
+    method: str = "POST",
+    path: str = "/things",
+) -> tuple[int, bytes]:
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
-        response = await client.post("/things", content=body, headers=headers)
+        response = await client.request(method, path, content=body, headers=headers)
     return response.status_code, response.content
 
 
@@ -96,18 +110,33 @@ def test_every_body_is_answered_as_fastapi_answers_it(kind: str) -> None:
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: repr(body[:20]))
 def test_the_fast_path_answers_as_the_router_does(body: bytes) -> None:
+    routed, fast_path = both_ways(lambda app: send(app, body, JSON))
+    assert routed == fast_path
+
+
+@pytest.mark.parametrize("method", ["PUT", "POST"])
+@pytest.mark.parametrize("name", ["one", "a%20b", "", "a/b", "a%2Fb", "é"])
+def test_the_fast_path_finds_parameters_of_a_path_as_the_router_does(
+    name: str, method: str
+) -> None:
+    body, path = b'{"part": {"name": "x"}}', f"/shelves/{name}/things"
+    routed, fast_path = both_ways(lambda app: send(app, body, JSON, method, path))
+    assert routed == fast_path
+    assert (routed[0] == 200) == (method == "PUT" and name in ("one", "a%20b", "é"))
+
+
+def both_ways(ask: Callable[[FastAPI], Any]) -> list[Any]:
+    """What an app answers by the router, and by the fast path before it."""
     apps = [app_of(BodyRoute), app_of(BodyRoute)]
     routes = [it for it in apps[1].state.router.routes if isinstance(it, BodyRoute)]
-    assert [it.path for it in routes] == ["/things"]
+    assert [it.path for it in routes] == ["/things", "/shelves/{name}/things"]
 
     async def on_error(request: Request, error: Exception) -> Response:
         response = apps[1].exception_handlers[type(error)](request, error)
         return await response  # type: ignore[no-any-return, misc]
 
-    apps[1].add_middleware(FastPath, routes=routes, on_error=on_error)
-    headers = {"Content-Type": "application/json"}
-    routed, fast_path = (asyncio.run(send(app, body, headers)) for app in apps)
-    assert routed == fast_path
+    apps[1].add_middleware(FastPath, routes=BodyRoutes(routes), on_error=on_error)
+    return [asyncio.run(ask(app)) for app in apps]
 
 
 def test_the_shape_of_the_body_is_described() -> None:
