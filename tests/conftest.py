@@ -11,6 +11,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from .preloaded import forking, preloader
+from .preloader import Forks
+
 ROOT = Path(__file__).resolve().parents[1]
 NOT_PACKAGED = {"tests", "benchmarks", "deploy", "docs", "build", "dist"}
 
@@ -47,6 +50,21 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Modules and collected tests are there to the end: garbage is not looked for among them."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks | None]:
+    """Starts engines, ranks and programs as forks of a process that has imported their code."""
+    with preloader() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def preloaded(forks: Forks | None) -> Iterator[None]:
+    """Engines and ranks that the module's tests start are forks of a process that has imported
+    their code."""
+    with forking(forks):
+        yield
 
 
 @pytest.fixture(scope="session")

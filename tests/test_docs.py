@@ -50,7 +50,10 @@ NOT_RUN = {  # by their first lines
     "# a job on a cluster of Ray": "docs/replicas.md: it needs a cluster, too",
 }
 MARK = "\x1e"
-PACKAGES = ("forkroot.core.local", *FRAMEWORKS)
+PACKAGES = (
+    *("forkroot.adapters.native", "forkroot.adapters.http.client", "forkroot.core.local"),
+    *FRAMEWORKS,
+)
 RUN = f"""
 import json, os, sys
 from importlib import import_module
@@ -58,6 +61,7 @@ from importlib.util import find_spec
 for name in {PACKAGES!r}:
     if find_spec(name.partition(".")[0]):
         import_module(name)
+import_module("forkroot.core.model.checkpoint.loops").load_compiler("cpu")
 for line in sys.stdin:
     blocks, *files = json.loads(line)
     pid = os.fork()

@@ -139,6 +139,7 @@ class OtherRanks:
         self.store_path = str(Path(self._folder.name) / "store")
         self._reports: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._error: BackendClosed | None = None  # why the first one is gone
+        self._failure: Exception | None = None  # that a rank reported, which then ends
         self._when_gone: list[Callable[[], object]] = []
         self._out_of_memory: set[int] = set()
         self._lock = threading.Lock()
@@ -194,7 +195,8 @@ class OtherRanks:
 
     def unless_gone(self, action: Callable[[], T]) -> T:
         """What the action returns, which waits for all ranks; it runs in a thread of its own.
-        Raises what it raises, and BackendClosed as soon as a rank is gone."""
+        Raises what it raises, and as soon as a rank is gone, the error that this rank reported, or
+        BackendClosed."""
         future: Future[T] = Future()
 
         def run() -> None:
@@ -206,7 +208,7 @@ class OtherRanks:
 
         def end() -> None:
             with contextlib.suppress(InvalidStateError):  # it has ended
-                future.set_exception(BackendClosed(str(self._error)))
+                future.set_exception(self._failure or BackendClosed(str(self._error)))
 
         threading.Thread(target=run, daemon=True).start()
         self.when_gone(end)
@@ -275,6 +277,8 @@ class OtherRanks:
                     self._out_of_memory.add(*values)
                     other.child.connection.send("acknowledged", None)
                 else:
+                    if kind == "failed":
+                        self._failure = values[0]
                     self._reports.put((kind, values[0] if values else None))
         error = BackendClosed(f"rank {other.status.rank} of the model has died")
         self._reports.put(("died", error))

@@ -12,6 +12,7 @@ from forkroot.adapters.http.server.runtime import Runtime
 from forkroot.core.api.protocol import Backend
 from forkroot.core.local import LocalBackend
 
+from ..preloaded import forking
 from ..serving import serving
 
 SETTINGS = {"dtype": "float32", "num_slots": 20_000}
@@ -48,9 +49,10 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
         if request.param == "in process":
             yield request.getfixturevalue("local")
             return
-        is_remote = request.param == "remote"
-        where = request.getfixturevalue("server") if is_remote else "tiny"
-        settings = {} if is_remote else {"process": True, **SETTINGS}
-        found = forkroot.connect(where, **settings)
+        if request.param == "remote":
+            found = forkroot.connect(request.getfixturevalue("server"))
+        else:
+            with forking(request.getfixturevalue("forks")):
+                found = forkroot.connect("tiny", process=True, **SETTINGS)
         stack.callback(found.close)
         yield found

@@ -163,6 +163,7 @@ def failed(call: Call, error: Exception) -> Mailbox:
     return mailbox
 
 
+@pytest.mark.usefixtures("preloaded")
 def test_an_engine_that_is_killed_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     engines: list[ProcessBackend] = []
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +19,8 @@ from forkroot.core.api.config import PARTS, EngineConfig
 from forkroot.core.api.protocol import Call, Choices, InvalidCall, Regex, Sampling, Text
 from forkroot.kernels.devices import sampler_for
 
+from ..preloaded import run as run_forked
+from ..preloader import Forks
 from ..quiet import unexpected
 
 PAGE = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text("utf-8")
@@ -103,27 +104,25 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     return {**os.environ, "PYTHONPATH": path, "COLUMNS": "120"}
 
 
-def run(environment: Mapping[str, str], *command: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, *command], env=environment, capture_output=True, text=True, timeout=280
-    )
-    assert unexpected(done.stderr) == ""
+def run(forks: Forks | None, environment: Mapping[str, str], *words: str) -> list[str]:
+    done = run_forked(forks, [sys.executable, *words], env=environment)
+    assert (done.returncode, unexpected(done.stderr)) == (0, "")
     return done.stdout.splitlines()
 
 
 def test_the_attention_of_an_installed_plugin_runs_here_and_in_a_child(
-    installed: Mapping[str, str],
+    installed: Mapping[str, str], forks: Forks | None
 ) -> None:
-    *expected, refusal = run(installed, "-c", USE)
+    *expected, refusal = run(forks, installed, "-c", USE)
     assert expected == ["False True", "True True", "True True", "True"]
     assert "attention='nonesuch'" in refusal
     assert "auto, triton, flashinfer, plain, cpu, plainly" in refusal
 
 
-def test_the_commands_know_it_too(installed: Mapping[str, str]) -> None:
-    *_, listed = run(installed, "-m", "forkroot", "plugins")
+def test_the_commands_know_it_too(installed: Mapping[str, str], forks: Forks | None) -> None:
+    *_, listed = run(forks, installed, "-m", "forkroot", "plugins")
     assert listed.split() == ["plainly", "1.0", "attention", "plainly", "ready"]
-    checked = run(installed, "-m", "forkroot", "check", "--set", "attention=plainly")
+    checked = run(forks, installed, "-m", "forkroot", "check", "--set", "attention=plainly")
     assert checked[-1] == "It can be run."
 
 

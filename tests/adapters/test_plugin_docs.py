@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from subprocess import PIPE
 
@@ -15,8 +15,12 @@ import pytest
 
 from forkroot.adapters import hookspecs
 
+from ..preloaded import run as run_forked
+from ..preloaded import start
+from ..preloader import Forks
 from ..quiet import unexpected
 
+Run = Callable[..., str]
 PAGE = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text("utf-8")
 USE = """
 import forkroot
@@ -55,35 +59,41 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     return {**os.environ, "PYTHONPATH": path, "COLUMNS": "120"}
 
 
-def run(environment: Mapping[str, str], *command: str, stdin: str = "") -> str:
-    done = subprocess.run(
-        [sys.executable, *command],
-        env=environment,
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    assert unexpected(done.stderr) == ""
-    return done.stdout
+@pytest.fixture
+def run(forks: Forks | None, environment: Mapping[str, str]) -> Run:
+    """run(words, stdin): what a Python with these words prints."""
+
+    def run(*words: str, stdin: str = "") -> str:
+        done = run_forked(forks, [sys.executable, *words], stdin, env=environment)
+        assert unexpected(done.stderr) == ""
+        return done.stdout
+
+    return run
 
 
-def test_the_first_plugin_gives_its_model_and_its_route(environment: Mapping[str, str]) -> None:
-    assert run(environment, "-c", USE).splitlines() == ["tiny 2", "{'judge': 'tiny'}"]
+def test_the_first_plugin_gives_its_model_and_its_route(run: Run) -> None:
+    assert run("-c", USE).splitlines() == ["tiny 2", "{'judge': 'tiny'}"]
 
 
-def test_the_commands_take_its_name_for_a_model(environment: Mapping[str, str]) -> None:
+def test_the_commands_take_its_name_for_a_model(run: Run) -> None:
     question = "What is the capital of France?\n"
-    checked, chatted = run(environment, "-c", COMMANDS, stdin=question).split("\x1e")
+    checked, chatted = run("-c", COMMANDS, stdin=question).split("\x1e")
     assert "8 tokens generated" in checked
     assert checked.endswith("It can be run.\n")
     assert "Paris" in chatted
 
 
-def test_a_server_serves_it_under_that_name(environment: Mapping[str, str]) -> None:
+def test_a_server_serves_it_under_that_name(
+    environment: Mapping[str, str], forks: Forks | None
+) -> None:
     command = [sys.executable, "-m", "forkroot", "serve", "judge", "--port", "0"]
-    process = subprocess.Popen(
-        [*command, "--set", "num_slots=2000"], env=environment, stdout=PIPE, stderr=PIPE, text=True
+    process = start(
+        forks,
+        [*command, "--set", "num_slots=2000"],
+        env=environment,
+        stdout=PIPE,
+        stderr=PIPE,
+        text=True,
     )
     assert process.stdout is not None
     try:
@@ -97,8 +107,8 @@ def test_a_server_serves_it_under_that_name(environment: Mapping[str, str]) -> N
         process.communicate()
 
 
-def test_the_command_lists_it_as_the_page_does(environment: Mapping[str, str]) -> None:
-    listed = [line.rstrip() for line in run(environment, "-m", "forkroot", "plugins").splitlines()]
+def test_the_command_lists_it_as_the_page_does(run: Run) -> None:
+    listed = [line.rstrip() for line in run("-m", "forkroot", "plugins").splitlines()]
     (shown,) = (
         block.splitlines()[1:] for block in PAGE.split("```") if block.startswith("\nplugin  ")
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,6 +70,18 @@ class Flags:
         return {"invoke": ["cache_read_input"], "stream": ["cache_read_input"]}
 
 
+@pytest.fixture
+def benchmark() -> Callable[[Callable[[], None]], None]:
+    """Runs what is to be measured, once. Its plugin is off: it costs every other test some time."""
+    return lambda run: run()
+
+
+@pytest.fixture
+def vcr() -> SimpleNamespace:
+    """A cassette on which nothing is recorded: nothing is sent. Its plugin is off, too."""
+    return SimpleNamespace(responses=[])
+
+
 class TestUnits(Flags, ChatModelUnitTests):
     @pytest.fixture(autouse=True)
     def listed(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,10 +96,7 @@ class TestUnits(Flags, ChatModelUnitTests):
         return {"FORKROOT_API_KEY": "secret"}, self.chat_model_params, {"api_key": "secret"}
 
 
-@pytest.mark.filterwarnings(
-    "ignore:.*beta:langchain_core._api.LangChainBetaWarning",
-    "ignore:Benchmark fixture was not used:pytest_benchmark.logger.PytestBenchmarkWarning",
-)
+@pytest.mark.filterwarnings("ignore:.*beta:langchain_core._api.LangChainBetaWarning")
 class TestIntegration(Flags, ChatModelIntegrationTests):
     @property
     def chat_model_params(self) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from forkroot.core.local import LocalBackend
 from forkroot.core.process.client import ProcessBackend
 from forkroot.core.process.supervisor import RestartingBackend
 
+pytestmark = pytest.mark.usefixtures("preloaded")
 CALL = Call((Text("a"),), Sampling(max_tokens=3, temperature=0.0))
 
 

@@ -16,6 +16,9 @@ import pytest
 from forkroot.core.common import compiling
 from forkroot.core.common.compiling import Progress, Shown
 
+from ...preloaded import run
+from ...preloader import Forks
+
 pytest.importorskip("numba")
 
 PARTS = """
@@ -43,34 +46,30 @@ class Terminal(io.StringIO):
         return True
 
 
-def connected(folder: Path, process: bool) -> tuple[str, str]:
+def connected(forks: Forks | None, folder: Path, process: bool) -> tuple[str, str]:
     """What a process says on both streams whose engine has two loops more than others."""
     (folder / "loops_of_a_test.py").write_text(PARTS)
     settings = f"attention='loops_of_a_test:Made', process={process}, num_slots=512"
     program = f"from forkroot import connect; connect('tiny', {settings}).close()"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
+    paths = os.pathsep.join([str(folder), *sys.path])
+    env = {**os.environ, "PYTHONPATH": paths}
+    done = run(forks, [sys.executable, "-c", program], timeout=300, env=env)
+    assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
 
 
 @pytest.mark.timeout(900)  # a loaded machine that has compiled nothing yet
 def test_a_start_reports_compiling_once_and_nothing_where_all_is_cached(
-    tmp_path: Path,
+    tmp_path: Path, forks: Forks | None
 ) -> None:
     message = re.compile(r"forkroot: compiling \d+ loops? for this processor, once: about \d+ s\n")
     for folder in (tmp_path / "one", tmp_path / "other"):
         folder.mkdir()
-    out, err = connected(tmp_path / "one", process=True)
+    out, err = connected(forks, tmp_path / "one", process=True)
     assert not out
     assert message.fullmatch(err)
-    assert connected(tmp_path / "one", process=False) == ("", "")
-    out, err = connected(tmp_path / "other", process=False)
+    assert connected(forks, tmp_path / "one", process=False) == ("", "")
+    out, err = connected(forks, tmp_path / "other", process=False)
     assert not out
     assert message.fullmatch(err)
 

@@ -36,6 +36,10 @@ from forkroot.core.process.ipc import Child, Connection, spawn
 from forkroot.core.process.liveness import descendants
 from forkroot.core.process.supervisor import Backoff, RestartingBackend, WarmEngines
 
+from ...preloaded import start as start_program
+from ...preloader import Forks
+
+pytestmark = pytest.mark.usefixtures("preloaded")
 SIZES = {"num_slots": 2000, "context_len": 256}
 
 
@@ -351,11 +355,12 @@ def check_closing(backend: ProcessBackend) -> None:
 
 
 @pytest.mark.parametrize("has_heir", [False, True], ids=["alone", "a fork holds the line"])
-def test_a_dead_parent_leaves_no_orphan(has_heir: bool) -> None:
+def test_a_dead_parent_leaves_no_orphan(has_heir: bool, forks: Forks | None) -> None:
     program = f"""
-        import os, signal, sys, time
+        import os, signal, sys, time, warnings
         from forkroot.core.process.client import ProcessBackend
         backend = ProcessBackend(num_slots=500, context_len=128)
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks of processes with threads
         heir = os.fork() if {has_heir} else -1
         if heir == 0:
             os.close(1)
@@ -364,7 +369,7 @@ def test_a_dead_parent_leaves_no_orphan(has_heir: bool) -> None:
         print(backend.pid, heir, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     """
-    child, heir = numbers_printed_by(program)
+    child, heir = numbers_printed_by(program, forks)
     try:
         assert has_ended(child)
     finally:
@@ -372,15 +377,14 @@ def test_a_dead_parent_leaves_no_orphan(has_heir: bool) -> None:
             os.kill(heir, signal.SIGKILL)
 
 
-def numbers_printed_by(program: str) -> list[int]:
+def numbers_printed_by(program: str, forks: Forks | None) -> list[int]:
     """What a program, run in a process of its own, prints before it ends."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
-        timeout=60,
-    )
-    return [int(number) for number in done.stdout.split()]
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    paths = os.pathsep.join(map(os.path.abspath, sys.path))
+    env = {**os.environ, "PYTHONPATH": paths}
+    with start_program(forks, command, stdout=subprocess.PIPE, env=env) as process:
+        printed, _ = process.communicate(timeout=60)
+    return [int(number) for number in printed.split()]
 
 
 def has_ended(pid: int) -> bool:

@@ -31,8 +31,10 @@ from forkroot.core.api.protocol import (
 from forkroot.core.local import LocalBackend
 from forkroot.core.process.ranks import OtherRanks
 
+from ...preloader import Forks
 from .test_process import has_ended, is_alive, numbers_printed_by
 
+pytestmark = pytest.mark.usefixtures("preloaded")
 SIZES = {"num_slots": 1500, "context_len": 512, "chunk_tokens": 48}
 TINY = Path(forkroot.__file__).parent / "models" / "tiny"
 SCHEMA = {"type": "object", "properties": {"n": {"enum": ["one", "two"]}}, "required": ["n"]}
@@ -161,13 +163,20 @@ def test_a_rank_that_dies_while_nothing_runs_ends_the_engine_and_leaves_nothing(
 
 def test_a_rank_that_dies_before_all_are_connected_ends_the_wait_for_it() -> None:
     before = children()
-    ranks = OtherRanks("dummy:56m", EngineConfig(ranks=2))
+    ranks = OtherRanks("dummy:56m", EngineConfig(ranks=2, context_len=64))
     (rank,) = children() - before
     os.kill(rank, signal.SIGKILL)
     with pytest.raises(BackendClosed, match="rank 1 of the model has died"):
         ranks.unless_gone(lambda: threading.Event().wait(60))
     ranks.close()
     assert children() == before
+
+
+def test_a_rank_that_fails_and_ends_while_others_wait_for_it_says_why(tmp_path: Path) -> None:
+    ranks = OtherRanks(str(tmp_path / "nowhere"), EngineConfig(ranks=2, context_len=64))
+    with pytest.raises(InvalidModel, match="nowhere"):
+        ranks.unless_gone(lambda: threading.Event().wait(60))
+    ranks.close()
 
 
 ENDLESS = Call((Text("a"),), Sampling(max_tokens=400, ignore_eos=True, n=4))
@@ -189,18 +198,20 @@ def test_a_rank_that_is_stopped_ends_every_call_and_leaves_no_process(overlap: b
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no kernel ends it")
-def test_a_dead_parent_leaves_no_stopped_rank() -> None:
+def test_a_dead_parent_leaves_no_stopped_rank(forks: Forks | None) -> None:
     program = """
         import os, signal
+        from pathlib import Path
         from forkroot.core.local import LocalBackend
         from forkroot.core.process.liveness import descendants
         backend = LocalBackend.from_folder("tiny", num_slots=500, context_len=128, ranks=2)
-        (rank,) = descendants(os.getpid())
+        commands = {pid: Path(f"/proc/{pid}/cmdline") for pid in descendants(os.getpid())}
+        (rank,) = (pid for pid, it in commands.items() if b"core.rank" in it.read_bytes())
         os.kill(rank, signal.SIGSTOP)
         print(rank, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     """
-    (rank,) = numbers_printed_by(program)
+    (rank,) = numbers_printed_by(program, forks)
     try:
         assert has_ended(rank)
     finally:

@@ -34,6 +34,7 @@ from forkroot.core.process.ranks import OtherRanks
 
 from .test_ranks import SIZES, children
 
+pytestmark = pytest.mark.usefixtures("preloaded")
 SCHEMA = {
     "type": "object",
     "properties": {"city": {"enum": ["Oslo", "Rome"]}, "size": {"enum": ["small", "large"]}},

@@ -155,6 +155,7 @@ def test_a_long_text_is_cut_and_says_so() -> None:
     }
 
 
+@pytest.mark.usefixtures("preloaded")
 def test_an_engine_in_a_child_process_shows_its_tree_too() -> None:
     with ProcessBackend("tiny", num_slots=500, context_len=64) as backend:
         backend.submit(ask("The tide")).result(30)

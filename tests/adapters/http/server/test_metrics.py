@@ -19,6 +19,7 @@ from forkroot.core.text.tokenizer import Tokenizer
 
 from ..conftest import serving
 
+pytestmark = pytest.mark.usefixtures("preloaded")
 SIZES = {"num_slots": 400, "context_len": 256, "max_running": 4, "hold_min": 1000}
 STREAM = {"stream": True, "temperature": 0, "stream_options": {"include_usage": True}}
 Metrics = dict[str, float]

@@ -9,12 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import httpx
 import pytest
@@ -27,6 +28,8 @@ from forkroot.adapters.testing import ScriptedBackend
 from forkroot.core.api.protocol import InvalidModel
 from forkroot.core.process.liveness import descendants
 
+from ....preloaded import start
+from ....preloader import Forks
 from ....quiet import unexpected
 from ..conftest import Letters, serving
 
@@ -36,19 +39,30 @@ KEY = {"Authorization": "Bearer k2"}
 SLOTS = ("--set", "num_slots=4000")
 
 
+Serve: TypeAlias = Callable[..., AbstractContextManager[tuple[subprocess.Popen[str], str]]]
+
+
 @contextmanager
-def forkroot_serve(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving_process(
+    start: Callable[..., subprocess.Popen[str]], options: Sequence[str]
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The process, and the URL that it prints."""
     command = [sys.executable, "-m", "forkroot", "serve", "--port", "0", *SLOTS, *options]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     environment = {**os.environ, "FORKROOT_API_KEYS": "k1 k2"}
-    process = subprocess.Popen(command, env=environment, **pipes)
+    process = start(command, env=environment, **pipes)
     assert process.stdout is not None
     try:
         yield process, process.stdout.readline().strip()
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def forkroot_serve(forks: Forks | None) -> Serve:
+    """`forkroot serve` with these options, as a fork of a process that has imported it."""
+    return lambda *options: serving_process(partial(start, forks), options)
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
@@ -59,7 +73,8 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 def test_a_server_says_where_it_is_and_open_streams_end_well_after_sigterm() -> None:
     """New requests are not taken then."""
-    with forkroot_serve("--in-process", "--served-name", "mine") as (process, url):
+    options = "--in-process", "--served-name", "mine"
+    with serving_process(subprocess.Popen, options) as (process, url):
         assert httpx.get(f"{url}/health").json() == {"status": "ok"}
         assert httpx.get(f"{url}/v1/models").status_code == 401
         with httpx.stream("POST", f"{url}/v1/completions", json=LONG, headers=KEY) as response:
@@ -81,7 +96,7 @@ def test_a_server_says_where_it_is_and_open_streams_end_well_after_sigterm() -> 
 
 
 def test_a_dead_engine_ends_its_calls_and_then_the_server() -> None:
-    with forkroot_serve() as (process, url):
+    with serving_process(subprocess.Popen, ()) as (process, url):
         engine = engine_of(process)
         with httpx.stream("POST", f"{url}/v1/completions", json=LONG, headers=KEY) as response:
             lines = response.iter_lines()
@@ -96,7 +111,7 @@ def test_a_dead_engine_ends_its_calls_and_then_the_server() -> None:
     assert "the backend has ended" in log
 
 
-def test_a_dead_engine_is_started_again_if_that_is_wanted() -> None:
+def test_a_dead_engine_is_started_again_if_that_is_wanted(forkroot_serve: Serve) -> None:
     with forkroot_serve("--on-engine-death", "restart") as (process, url):
         engine = engine_of(process)
         with httpx.stream("POST", f"{url}/v1/completions", json=LONG, headers=KEY) as response:
@@ -128,7 +143,7 @@ def test_a_dead_engine_is_started_again_if_that_is_wanted() -> None:
     assert "died (signal 9); another is started" in log
 
 
-def test_a_dead_rank_of_an_idle_server_brings_another_engine() -> None:
+def test_a_dead_rank_of_an_idle_server_brings_another_engine(forkroot_serve: Serve) -> None:
     options = "--on-engine-death", "restart", "--set", "ranks=2"
     with forkroot_serve(*options) as (process, url):
         engine = engine_of(process)
@@ -147,7 +162,9 @@ def test_a_dead_rank_of_an_idle_server_brings_another_engine() -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("--in-process",)], ids=["child", "in process"])
-def test_a_second_ctrl_c_ends_the_server_at_once_and_quietly(options: tuple[str, ...]) -> None:
+def test_a_second_ctrl_c_ends_the_server_at_once_and_quietly(
+    forkroot_serve: Serve, options: tuple[str, ...]
+) -> None:
     with forkroot_serve(*options) as (process, url):
         engine = None if options else engine_of(process)
         with httpx.stream("POST", f"{url}/v1/completions", json=ENDLESS, headers=KEY) as response:
@@ -166,7 +183,7 @@ def test_a_second_ctrl_c_ends_the_server_at_once_and_quietly(options: tuple[str,
         time.sleep(0.01)
 
 
-def test_the_first_ctrl_c_lets_open_streams_end() -> None:
+def test_the_first_ctrl_c_lets_open_streams_end(forkroot_serve: Serve) -> None:
     with forkroot_serve() as (process, url):
         with httpx.stream("POST", f"{url}/v1/completions", json=LONG, headers=KEY) as response:
             lines = response.iter_lines()

@@ -62,6 +62,7 @@ class Follower:
         return counts
 
 
+@pytest.mark.usefixtures("preloaded")
 def test_recorded_steps_of_two_ranks_give_the_tokens_of_one(
     make_checkpoint: MakeCheckpoint, tmp_path: Path
 ) -> None:

@@ -31,6 +31,7 @@ from forkroot.core.model import vision
 from . import tiny
 from .prompts import Prompt, arguments_of
 
+pytestmark = pytest.mark.usefixtures("preloaded")
 NUM_NEW = 8
 SIZES = {"num_slots": 1500, "context_len": 400, "chunk_tokens": 64}
 # Numbers are seeds of pictures, lists are tokens.
