@@ -67,6 +67,12 @@ class Fleet:
         )
 
     @property
+    def has_stuck_calls(self) -> bool:
+        """Whether a replica hangs that has calls, and another one takes calls."""
+        is_hanging = any(it.state is State.HANGING and it.num_open for it in self.replicas.values())
+        return is_hanging and bool(self.loads.everyone)
+
+    @property
     def uses_tree(self) -> bool:
         """Whether the policy reads the meta-tree."""
         return self.policy.uses_tree

@@ -137,6 +137,10 @@ class Flight(ABC):
         self.fail(error)
         self._stop()
 
+    def waited(self, now: float) -> float:
+        """Seconds for which it has been held."""
+        return 0.0 if self.waiting_since is None else now - self.waiting_since
+
     def give_up(self, seconds: float) -> None:
         """End what has waited for a replica for so long."""
         text = f"no replica could take the call within patience={seconds:g} s, and none can now"

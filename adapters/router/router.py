@@ -377,26 +377,16 @@ class Router(ProcessLocal):
         """Send held calls that some replica can take now, and those elsewhere whose replica hangs;
         end those that waited too long."""
         self._relays.forget()
-        self._leave_hanging()
         self._release_held()
         now = time.monotonic()
         with self._lock:
             is_hopeless = not self.fleet.may_recover
-            late = [
-                it
-                for it in self._held
-                if is_hopeless or now - (it.waiting_since or now) >= self._patience
-            ]
+            late = [it for it in self._held if is_hopeless or it.waited(now) >= self._patience]
+            stuck = list(self._open) if self.fleet.has_stuck_calls else []
+        for flight in stuck:
+            flight.withdraw()
         for flight in late:
             flight.give_up(self._patience)
-
-    def _leave_hanging(self) -> None:
-        with self._lock:
-            replicas = self.fleet.replicas.values()
-            is_hanging = any(it.state is State.HANGING and it.num_open for it in replicas)
-            flights = list(self._open) if is_hanging and self.fleet.loads.everyone else []
-        for flight in flights:
-            flight.withdraw()
 
     def _release_held(self) -> None:
         with self._lock:

@@ -146,6 +146,8 @@ class PendingCalls:
     def _forget(self, reply: Reply) -> None:
         job = self._jobs.pop(reply)
         self._held.pop(reply, None)
+        if job in self._admitted:  # its sequences refer to it: all are freed without a collection
+            job.sequences.clear()
         self._admitted.discard(job)
         self._cancelled.discard(job)
         self.num_ended += 1

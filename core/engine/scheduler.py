@@ -50,7 +50,7 @@ class Scheduler:
         self._rows = list(range(max_running - 1, -1, -1))
         self._prefilling = Prefilling(queue.hold_min)
         self._blocked: dict[str, int] = {}
-        self._is_changed, self._num_roots = True, 0
+        self._is_changed, self._num_roots, self.num_retracted = True, 0, 0
         self._changed: list[tuple[int, int, int]] = []
         self._endings = endings or Endings(cache, is_on=False)
         self.features: Features[Sequence] = features or Features()
@@ -58,7 +58,6 @@ class Scheduler:
         self.shares = StepShares(queue.tenants, chunk_tokens)
         self.table: Ints = np.zeros((max_running, context_len), np.int32)
         self.running: list[Sequence] = []
-        self.num_retracted = 0
 
     @property
     def num_waiting(self) -> int:
@@ -195,8 +194,7 @@ class Scheduler:
         available = self._num_available()
         self._prefilling.reset(self.running)
         self._blocked.clear()
-        too_large: list[Lease] = []
-        refused = set[str]()  # for whom no pins can be released
+        too_large, refused = list[Lease](), set[str]()  # refused: for whom no pin is released
         for sequence in self._queue.ranked(self._cache, skipped):
             name = sequence.job.call.owner
             if not self._has_row or name in skipped:
@@ -211,14 +209,11 @@ class Scheduler:
             lease = self._acquire(sequence)
             available -= before - self._cache.num_available
             needed = sequence.num_ids - lease.length + self._new_token_ratio.expected(sequence)
-            is_overdue = self._queue.is_overdue(sequence)
-            if needed > available and (is_overdue or name not in refused):
-                released = self._roots.make_room(
-                    needed - available, name, self._holders, is_overdue
-                )
+            is_overdue, missing = self._queue.is_overdue(sequence), needed - available
+            if missing > 0 and (is_overdue or name not in refused):
+                released = self._roots.make_room(missing, name, self._holders, is_overdue)
                 available += released
-                if not released:
-                    refused.add(name)
+                refused |= set() if released else {name}
             if self._fits(needed, available):
                 available = max(0, available - needed)
                 self._start(sequence, lease)

@@ -65,7 +65,8 @@ class GuideRequest:
     def when_done(self, action: Callable[[], object]) -> None:
         """Call this once the guide is there, or is not allowed: in the compiler's thread, or
         now."""
-        self._compilation.future.add_done_callback(lambda _: action())
+        actions = [action]  # the future stays in the cache, and an action refers to its call
+        self._compilation.future.add_done_callback(lambda _: actions.pop()())
 
     def result(self) -> Guide:
         """The guide. Raises the error of a constraint that is not allowed."""
@@ -157,7 +158,7 @@ class GuideCache:
             if compilation.num_waiting > 0 or compilation.future.done():
                 return
             self._forget(compilation)
-            task = compilation.task
+            task, compilation.task = compilation.task, None
         if task is not None:
             task.cancel()
 
@@ -177,6 +178,8 @@ class GuideCache:
         def run() -> None:
             if self._known.get(compilation.key) is compilation:  # somebody still waits
                 self._fill(compilation, lambda: self._compile(constraint, tenant))
+            with self._lock:
+                compilation.task = None  # which refers to it
 
         with self._lock:
             compilation.task = self._later.submit(tenant, weight, run)

@@ -300,6 +300,21 @@ def test_a_finished_call_is_forgotten(backend):
     assert [trace() for trace in traces] == [None] * 6
 
 
+@pytest.mark.parametrize("constraint", [None, Regex("(ab){2}c?")])
+def test_a_finished_call_is_freed_without_garbage_collection(backend, constraint):
+    gc.collect()
+    gc.disable()
+    try:
+        replies = [backend.submit(ask(str(n), constraint=constraint)) for n in range(5)]
+        traces = [weakref.ref(reply) for reply in replies]
+        assert all(reply.result(60).text for reply in replies)
+        del replies
+        backend.submit(ask("another")).result(60)
+        assert [trace() for trace in traces] == [None] * 5
+    finally:
+        gc.enable()
+
+
 def test_an_action_at_the_end_may_call_the_backend_again(backend):
     texts = []
     finished = threading.Event()

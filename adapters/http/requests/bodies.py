@@ -183,14 +183,14 @@ class FastPath:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = self._routes.find(scope.get("method", ""), scope.get("path", ""))
-        if found is None or found[0].answer is None:
+        answer = None if found is None else found[0].answer
+        if found is None or answer is None:
             await self.app(scope, receive, send)
             return
-        route, scope["path_params"] = found
-        scope["route"] = route
+        scope["route"], scope["path_params"] = found
         request = Request(scope, receive)
         try:
-            response = await route.answer(request)
+            response = await answer(request)
         except REPORTED_ERRORS as error:
             response = await self._on_error(request, error)
         await response(scope, receive, send)
