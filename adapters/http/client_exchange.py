@@ -139,9 +139,9 @@ class Exchange:
             self._has_started = True
             if response.status_code != httpx.codes.OK:
                 raise refused(self._http.base_url, response, await response.aread())
-            async for line in response.aiter_lines():
-                if line.startswith("data:"):
-                    self._take(json.loads(line[5:]))
+            take = EventReader(self._take)
+            async for piece in response.aiter_bytes():
+                take(piece)
 
     def _take(self, event: dict[str, Any]) -> None:
         if "accepted" in event:

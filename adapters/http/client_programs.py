@@ -96,9 +96,9 @@ class ProgramExchange:
             self._note_start()
             if response.status_code != httpx.codes.OK:
                 return self._is_refused(response, await response.aread())
-            async for line in response.aiter_lines():
-                if line.startswith("data:"):
-                    self._take(json.loads(line[5:]))
+            take = EventReader(self._take)
+            async for piece in response.aiter_bytes():
+                take(piece)
         return True
 
     def _note_start(self) -> None:

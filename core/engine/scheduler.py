@@ -48,8 +48,7 @@ class Scheduler:
         self._cache, self._roots, self._queue = cache, roots, queue
         self._chunk_tokens, self._new_token_ratio = chunk_tokens, NewTokenRatio()
         self._rows = list(range(max_running - 1, -1, -1))
-        self._prefilling = Prefilling(queue.hold_min)
-        self._blocked: dict[str, int] = {}
+        self._prefilling, self._blocked = Prefilling(queue.hold_min), dict[str, int]()
         self._is_changed, self._num_roots, self.num_retracted = True, 0, 0
         self._changed: list[tuple[int, int, int]] = []
         self._endings = endings or Endings(cache, is_on=False)
@@ -213,7 +212,8 @@ class Scheduler:
             if missing > 0 and (is_overdue or name not in refused):
                 released = self._roots.make_room(missing, name, self._holders, is_overdue)
                 available += released
-                refused |= set() if released else {name}
+                if not released:
+                    refused.add(name)
             if self._fits(needed, available):
                 available = max(0, available - needed)
                 self._start(sequence, lease)
