@@ -196,8 +196,8 @@ class Engine:
                 self._run([part], Work())
 
     def _batch(self, parts: list[Part], work: Work, has_params: bool) -> Batch:
-        scheduler, host = self._scheduler, self._cache.host
-        return write_batch(parts, scheduler.table, host, has_params, scheduler.take_changes(), work)
+        table, host = self._scheduler.table, self._cache.host
+        return write_batch(parts, table.slots, host, has_params, table.take_changes(), work)
 
     def _timed(self, action: Callable[[], T]) -> T | Exception:
         """What the action returns or raises; its time is added to `run_seconds`."""

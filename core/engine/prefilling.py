@@ -30,7 +30,8 @@ class Prefilling:
             self.add(sequence)
 
     def add(self, sequence: Sequence) -> None:
-        """Note the node of the tree to which this sequence's uncommitted prompt tokens belong."""
+        """Note the node of the tree to which this sequence's uncommitted prompt tokens belong: the
+        end of its lease, which has to cover all that is cached of its prompt."""
         lease = sequence.lease
         if lease is not None and lease.node >= 0 and sequence.num_pending > 1:
             key = lease.node, int(sequence.ids[lease.length])

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
-from ..api.batch import Ints
 from ..radix.cache import Lease, RadixCache
 from .batch import Part
 from .endings import Endings
@@ -21,6 +18,7 @@ from .preemption import NOTHING, Holders, NewTokenRatio, is_prefilling, unalloca
 from .prefilling import Prefilling
 from .queue import TRIED_PER_STEP, WaitingQueue
 from .sequence import Sequence
+from .slot_table import SlotTable
 from .step_shares import StepShares
 
 
@@ -47,15 +45,13 @@ class Scheduler:
     ) -> None:
         self._cache, self._roots, self._queue = cache, roots, queue
         self._chunk_tokens, self._new_token_ratio = chunk_tokens, NewTokenRatio()
-        self._rows = list(range(max_running - 1, -1, -1))
         self._prefilling, self._blocked = Prefilling(queue.hold_min), dict[str, int]()
         self._is_changed, self._num_roots, self.num_retracted = True, 0, 0
-        self._changed: list[tuple[int, int, int]] = []
         self._endings = endings or Endings(cache, is_on=False)
         self.features: Features[Sequence] = features or Features()
         self.pauses = Pauses(cache, roots, queue.hints)
         self.shares = StepShares(queue.tenants, chunk_tokens)
-        self.table: Ints = np.zeros((max_running, context_len), np.int32)
+        self.table = SlotTable(max_running, context_len)
         self.running: list[Sequence] = []
 
     @property
@@ -79,8 +75,11 @@ class Scheduler:
         cached already (a prefill-only call), or when all waits for features of pictures.
         """
         self._admit()
-        if (victim := self._find_victim()) is not None:
-            self._yield_to_others(victim)
+        before = self.num_retracted
+        while (victim := self._find_victim()) is not None:
+            self.retract(victim, is_memory_short=False)
+        if self.num_retracted > before:
+            self._admit()
         parts = self._allocate()
         while not parts and not self.features.is_busy and any(s.num_pending for s in self.running):
             self._free_memory()
@@ -110,12 +109,6 @@ class Scheduler:
             sequence.num_computed += part.count
             if part.start < sequence.prompt_len:
                 self._commit(sequence)
-
-    def take_changes(self) -> Ints:
-        """[K, 3] row, start and end of what changed in the slot table since the last call, beside
-        the slots of new tokens."""
-        changed, self._changed = self._changed, []
-        return np.array(changed, np.int32).reshape(-1, 3)
 
     def cache_scores(self, sequence: Sequence) -> None:
         """Store the scores of a running sequence's prompt in the cache."""
@@ -164,7 +157,7 @@ class Scheduler:
         assert sequence.lease is not None
         self._free(sequence, sequence.lease.length)
         self._endings.release(sequence, sequence.lease)
-        self._rows.append(sequence.row)
+        self.table.give_back(sequence.row)
         self.running.remove(sequence)
         sequence.lease, sequence.row = None, -1
         sequence.num_computed = sequence.num_allocated = 0
@@ -183,6 +176,8 @@ class Scheduler:
     def _admit(self) -> None:
         """Algorithm 1: admit waiting sequences by rank, as far as memory allows. Cached prefixes of
         those that do not fit stay locked meanwhile. A tenant may have a chunk uncomputed."""
+        if self._is_changed:
+            self._use_cached()
         budgets = self._budgets()
         skipped = {name for name, budget in budgets.items() if budget <= 0}
         if not self._has_row or len(skipped) == len(budgets):
@@ -233,7 +228,7 @@ class Scheduler:
     def _has_row(self) -> bool:
         """Whether another may run; a few rows are kept for tenants that were here a moment ago."""
         kept = min(self.shares.num_absent, len(self.table) // 8) if self.running else 0
-        return len(self._rows) > kept
+        return self.table.num_free > kept
 
     def _budgets(self) -> dict[str, int]:
         """By tenant that waits: uncomputed tokens of sequences that may be admitted for it."""
@@ -267,18 +262,30 @@ class Scheduler:
         self.pauses.end(sequence.job)
         self._queue.admit(sequence, sequence.num_ids - lease.length)
         sequence.lease = lease
-        sequence.row = self._rows.pop()
+        sequence.row = self.table.take_row()
         sequence.num_computed = sequence.num_allocated = lease.length
         if sequence.cached_len is None:
             sequence.cached_len = min(lease.length, sequence.prompt_len)  # forced text may follow
-        self.table[sequence.row, : lease.length] = lease.slots
-        self._changed.append((sequence.row, 0, lease.length))
+        self.table.write(sequence.row, 0, lease.slots)
         self.running.append(sequence)
         self.features.add(sequence)
         self._prefilling.add(sequence)
 
+    def _use_cached(self) -> None:
+        """Let running prompts use what others cached meanwhile; `Prefilling` relies on it."""
+        for sequence in self.running:
+            lease = sequence.lease
+            if lease is None or not sequence.is_between_chunks:
+                continue
+            limit, start = sequence.match_limit, lease.length
+            if self._cache.match(lease.namespace, sequence.tokens, limit).length > start:
+                sequence.lease = found = self._acquire(sequence)
+                self._cache.release(lease)
+                self.table.write(sequence.row, start, found.slots[start:])
+                sequence.use_cached(found.length)
+
     def _waits_for_prefix(self, sequence: Sequence) -> bool:
-        """Whether a running one computes a prefix, or scores tokens, that this one would again."""
+        """Whether a running one computes a prefix, or scores, that this one would again."""
         if sequence.needs_scores and sequence.match_len == sequence.match_limit:
             return self._cache.keeps_logprobs and self._prefilling.has_scores_of(sequence)
         if sequence.match_node < 0:
@@ -294,7 +301,7 @@ class Scheduler:
         needed = self._blocked.get(name)
         if needed is not None and needed > self._num_available():
             return self._holders().victim(name, needed)
-        if self._rows or (needed == 0 and is_prefilling(self.running, name)):
+        if self.table.num_free or (needed == 0 and is_prefilling(self.running, name)):
             return None
         return Holders(self.running, tenants, lambda _: 1).victim(name, 1)
 
@@ -302,13 +309,6 @@ class Scheduler:
         """Who holds slots, with those reserved, and those that are pinned."""
         tenants, expected = self._queue.tenants, self._new_token_ratio.expected
         return Holders(self.running, tenants, lambda s: s.num_ids + expected(s), pinned)
-
-    def _yield_to_others(self, victim: Sequence | None) -> None:
-        """Retract until the tenant whose turn it is can run, and admit it."""
-        while victim is not None:
-            self.retract(victim, is_memory_short=False)
-            victim = self._find_victim()
-        self._admit()
 
     # --- placing ---------------------------------------------------------------------------
 
@@ -342,7 +342,7 @@ class Scheduler:
         if slots is None:
             return None
         starts = [s.num_allocated for s in ready]
-        self.table[[s.row for s in ready], starts] = slots
+        self.table.slots[[s.row for s in ready], starts] = slots
         for sequence in ready:
             sequence.num_allocated += 1
             if self._queue.tenants.are_several:
@@ -364,7 +364,7 @@ class Scheduler:
             if slots is None:
                 continue
             start = sequence.num_allocated
-            self.table[sequence.row, start : start + count] = slots
+            self.table.slots[sequence.row, start : start + count] = slots
             sequence.num_allocated += count
             parts.append(Part.of_prompt(sequence, start, count))
             budget -= count
@@ -383,7 +383,7 @@ class Scheduler:
     def _free(self, sequence: Sequence, start: int) -> None:
         """Free the slots of a running sequence from position `start` on."""
         if start < sequence.num_allocated:
-            self._cache.free(self.table[sequence.row, start : sequence.num_allocated].copy())
+            self._cache.free(self.table.slots[sequence.row, start : sequence.num_allocated].copy())
 
     def _commit(self, sequence: Sequence) -> None:
         lease = sequence.lease
@@ -392,9 +392,9 @@ class Scheduler:
         if lease.length >= count:
             return
         self._is_changed = True
-        row = self.table[sequence.row]
-        slots = self._cache.commit(lease, sequence.ids[:count], row[:count].copy())
-        differs = row[:count] != slots
+        own = self.table.slots[sequence.row, :count]
+        slots = self._cache.commit(lease, sequence.ids[:count], own.copy())
+        differs = own != slots
         if differs.any():  # others cached the same tokens meanwhile
-            self._changed.append((sequence.row, int(differs.argmax()), count))
-            row[:count] = slots
+            start = int(differs.argmax())
+            self.table.write(sequence.row, start, slots[start:])

@@ -68,8 +68,8 @@ class Sequence:
       has slots of tokens that were truncated or are computed again.
     sample_index: the index of its sample in its last batch.
     row: of the slot table, while it runs.
-    cached_len: tokens that the cache gave when it first ran; None before. cached_root_len: how
-      many of these are of the root that its hint names.
+    cached_len: tokens that the cache gave when it first ran, and later; None before.
+      cached_root_len: how many of these are of the root that its hint names.
     last_step: number of the step that last computed a token of it, where tenants share steps.
     arrival: the scheduler's count of admissions when it came. credit: tokens by which its hint
       ranks it higher.
@@ -142,6 +142,14 @@ class Sequence:
     def num_unallocated(self) -> int:
         """Known tokens that have no slot yet."""
         return self.num_ids - self.num_allocated
+
+    @property
+    def is_between_chunks(self) -> bool:
+        """Whether tokens of its prompt are to be computed, and none is in flight. False where what
+        it computes is also wanted for scores or pictures."""
+        lease = self.lease
+        is_idle = lease is not None and self.num_allocated == lease.length
+        return is_idle and self.num_pending > 1 and not self.spans and not self.needs_scores
 
     @property
     def has_token_in_flight(self) -> bool:
@@ -264,6 +272,12 @@ class Sequence:
         later = mask.copy()
         later[: max(ends) // 32 + 1] &= ~_bits(ends)
         return later if later.any() else mask
+
+    def use_cached(self, length: int) -> None:
+        """Note that others cached its first `length` tokens while it ran; none is in flight."""
+        cached_len = (self.cached_len or 0) + length - self.num_computed
+        self.cached_len = min(cached_len, self.prompt_len)
+        self.num_computed = self.num_allocated = length
 
     def plan(self, ids: tuple[int, ...]) -> None:
         """Force these tokens next, one by one."""

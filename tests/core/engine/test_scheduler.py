@@ -82,6 +82,17 @@ def test_sharing_less_than_hold_min_is_not_waited_for(bench, call):
     assert world.cache.counters.duplicated == 7
 
 
+def test_a_prompt_that_runs_takes_over_what_another_cached_meanwhile(bench, call):
+    world = bench(Recorder(), chunk_tokens=8, hold_min=8)
+    calls = [call("s" * 12 + end, max_tokens=1) for end in ("a", "b" * 16, "b" * 16 + "c")]
+    first = world.submit(calls[0])
+    world.step()
+    others = [world.submit(it) for it in calls[1:]]  # share 4 tokens with what the first computes
+    world.drain()
+    assert world.runner.batches == [[8], [5, 3], [8], [8], [1]]
+    assert [it.result().usage.cached_tokens for it in (first, *others)] == [0, 9, 28]
+
+
 @pytest.mark.parametrize("cancelled", [0, 1])
 def test_who_waits_for_another_is_served_when_that_one_is_cancelled(bench, call, cancelled):
     world = bench(chunk_tokens=10)
