@@ -24,6 +24,7 @@ from .model.checkpoint.loops import load_compiler
 from .process.ipc import Child, Connection, sendable, serve_parent
 
 _PREPARERS, _ENCODERS = 4, 2
+_SLOW = "snapshot", "prefixes", "program_report"  # may take a while
 _SHORT = 1 << 14  # characters of a prompt that is encoded between other messages
 _KEPT_BYTES = 1 << 28  # of one array that a step frees, for the next step
 _NEW_OBJECTS = 10_000  # before they are searched for garbage
@@ -77,7 +78,7 @@ class RequestHandler:
             if outbox is not None:
                 outbox.is_cancelled = True
                 outbox.cancel()
-        elif kind in ("snapshot", "prefixes"):  # may take a while: other requests are still handled
+        elif kind in _SLOW:  # other requests are still handled
             self._preparers.submit("", 1.0, partial(self._answer, kind, number, *details))
         else:
             self._answer(kind, number, *details)

@@ -23,6 +23,7 @@ from .api.config import CHUNK_TOKENS, MAX_RUNNING, EngineConfig
 from .api.evictions import NUM_PREFIXES, EvictionReport, PrefixReport
 from .api.media import Media, MediaProcessor
 from .api.owner import Owner, ProcessLocal, first_owner
+from .api.program_report import ProgramReport
 from .api.protocol import (
     BackendClosed,
     BackendInfo,
@@ -198,17 +199,12 @@ class LocalBackend(ProcessLocal):
         once the engine has died."""
         if self._cause is not None:
             raise self._end(BackendClosed.before())
-        pictures = {} if self._pictures is None else self._pictures.counters
-        return BackendInfo(
-            model=self.name,
-            context_len=self._input_processor.context_len,
-            vocabulary_size=self._input_processor.vocabulary_size,
-            features=self._features,
-            counters=self._engine.counters.as_dict()
-            | self._compiling.as_dict("compile_seconds")
-            | pictures,
-            load=self._engine.load(),
-        )
+        inputs, counters = self._input_processor, self._engine.counters.as_dict()
+        counters |= self._compiling.as_dict("compile_seconds")
+        if self._pictures is not None:
+            counters |= self._pictures.counters
+        sizes = inputs.context_len, inputs.vocabulary_size
+        return BackendInfo(self.name, *sizes, self._features, counters, self._engine.load())
 
     def snapshot(
         self, max_nodes: int | None = None, max_tokens: int | None = None
@@ -224,6 +220,10 @@ class LocalBackend(ProcessLocal):
     def prefixes(self, count: int = NUM_PREFIXES) -> PrefixReport:
         """The prefixes in the cache that were used last."""
         return self._run_in_engine(lambda: self._cache.prefixes(count))
+
+    def program_report(self, tenant: str | None = None) -> ProgramReport:
+        """What programs have used, by kind, and how good their hints were. tenant: of one only."""
+        return self._run_in_engine(lambda: self._engine.program_report(tenant))
 
     def clear_cache(self) -> int:
         """Forget what no open call uses, pinned roots included; returns how many tokens."""

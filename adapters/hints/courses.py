@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from ...core.api.protocol import Call, ForkHint, Reply
+from ...core.common.intervals import longest_chain
 from .outline import Outline
 from .seen import common_len
 
@@ -254,21 +255,16 @@ def _rest_of(made: Made, calls: Sequence[Made]) -> tuple[int, int, int, float]:
     users = (it for it in later if _is_used(made, it))
     user = next(users, None)
     between = [] if user is None else [it for it in later if it.ended < user.begun]
-    next_use = 0 if user is None else 1 + longest_path(between)
+    next_use = 0 if user is None else 1 + _num_steps(between)
     is_alone = not any(it.begun < made.ended < it.ended for it in calls)
     pause = later[0].begun - made.ended if later and is_alone else 0.0
-    return longest_path(later), tokens, next_use, pause
+    return _num_steps(later), tokens, next_use, pause
 
 
 def _is_used(made: Made, later: Made) -> bool:
     return bool(made.text) and common_len(made.text, later.text) >= SAME * len(made.text)
 
 
-def longest_path(calls: Iterable[Made]) -> int:
-    """The most of these calls, in the order in which they began, that were made one after another:
-    of intervals that do not overlap, those that end first are the most."""
-    num, at = 0, -1.0
-    for it in sorted(calls, key=lambda it: it.ended):
-        if it.begun > at:
-            num, at = num + 1, it.ended
-    return num
+def _num_steps(calls: Iterable[Made]) -> int:
+    """The most of these calls that were made one after another."""
+    return longest_chain((it.begun, it.ended) for it in calls)

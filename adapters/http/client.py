@@ -16,6 +16,7 @@ import httpx
 from ...core.api.dialects import log_ignored
 from ...core.api.evictions import EvictionReport, PrefixReport
 from ...core.api.owner import Closing, Owner
+from ...core.api.program_report import ProgramReport
 from ...core.api.protocol import (
     BackendClosed,
     BackendInfo,
@@ -36,7 +37,15 @@ from .client_exchange import Exchange, no_server, refused, shown, unreachable
 from .client_programs import ProgramExchange, SentPrograms
 from .client_relay import RelayExchange, RelayLines
 from .lines import Lines, can_take
-from .wire.callwire import EVICTIONS_PATH, INFO_PATH, PREFIXES_PATH, SILENCE, plain, value_of
+from .wire.callwire import (
+    EVICTIONS_PATH,
+    INFO_PATH,
+    PREFIXES_PATH,
+    REPORT_PATH,
+    SILENCE,
+    plain,
+    value_of,
+)
 
 _CALLS_AT_ONCE = 8  # of one pool of connections
 
@@ -121,6 +130,13 @@ class RemoteBackend(Closing):
     def prefixes(self) -> PrefixReport:
         """The prefixes in the server's cache that were used last. Raises as `info`."""
         found: PrefixReport = self._get(PREFIXES_PATH)
+        return found
+
+    def program_report(self, tenant: str | None = None) -> ProgramReport:
+        """What programs have used there, by kind: those of this client, and of all clients for an
+        admin. tenant: of one only. Raises as `info`."""
+        query = "" if tenant is None else f"?{httpx.QueryParams(tenant=tenant)}"
+        found: ProgramReport = self._get(REPORT_PATH + query)
         return found
 
     def _get(self, path: str) -> Any:

@@ -26,7 +26,7 @@ from ...core.api.protocol import (
 
 QUESTIONS = (
     *("info", "snapshot", "clear_cache", "reset_counters", "check"),
-    *("evictions", "prefixes"),
+    *("evictions", "prefixes", "program_report"),
 )
 SECONDS_OF_PULL = 5.0  # after which an empty batch is a sign of life
 

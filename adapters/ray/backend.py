@@ -20,6 +20,7 @@ from ray.exceptions import GetTimeoutError, RayError
 from ...core.api.codec import pack, unpack
 from ...core.api.evictions import NUM_PREFIXES, EvictionReport, PrefixReport
 from ...core.api.owner import Owner, ProcessLocal
+from ...core.api.program_report import ProgramReport
 from ...core.api.protocol import (
     BackendClosed,
     BackendInfo,
@@ -129,6 +130,11 @@ class ActorBackend(ProcessLocal):
     def prefixes(self, count: int = NUM_PREFIXES) -> PrefixReport:
         """The prefixes in the cache that were used last."""
         found: PrefixReport = self.ask("prefixes", count)
+        return found
+
+    def program_report(self, tenant: str | None = None) -> ProgramReport:
+        """What programs have used, by kind. tenant: of one only."""
+        found: ProgramReport = self.ask("program_report", tenant)
         return found
 
     def clear_cache(self) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...core.api.owner import Owner, ProcessLocal
+from ...core.api.program_report import ProgramReport
 from ...core.api.protocol import (
     Backend,
     BackendClosed,
@@ -37,7 +38,7 @@ from .program_flight import ProgramFlight
 from .relay_flight import RelayFlight, Relays
 from .replica import Replica, ReplicaView, State, check_seconds, named_backends
 from .reports import EvictionReader
-from .views import joined_info, joined_snapshot
+from .views import joined_info, joined_report, joined_snapshot
 
 _PATIENCE = 30.0
 
@@ -188,19 +189,11 @@ class Router(ProcessLocal):
             if fleet.has_ended:
                 raise EngineDied("all replicas have ended, and none may come back")
             reader = self.watch.evictions
-            own: dict[str, int | float] = {
-                "resent": self._num_resent,
-                "deaths": self._num_deaths,
-                "evictions_read": reader.num_evictions,
-                "resyncs": reader.num_resyncs,
-            }
-            load = {
-                "replicas": len(fleet.replicas),
-                "ready_replicas": fleet.num_ready,
-                "held": len(self._held),
-                "meta_nodes": fleet.tree.num_nodes,
-                "meta_bytes": fleet.tree.num_bytes,
-            }
+            own: dict[str, int | float] = {"resent": self._num_resent, "deaths": self._num_deaths}
+            own |= {"evictions_read": reader.num_evictions, "resyncs": reader.num_resyncs}
+            load = {"replicas": len(fleet.replicas), "ready_replicas": fleet.num_ready}
+            load |= {"held": len(self._held), "meta_nodes": fleet.tree.num_nodes}
+            load["meta_bytes"] = fleet.tree.num_bytes
             infos = [it.info for it in fleet.replicas.values()]
             return joined_info(infos, own | fleet.counters(), load)
 
@@ -212,6 +205,10 @@ class Router(ProcessLocal):
         with self._lock:
             ready = [it for it in self.fleet.replicas.values() if it.state is State.READY]
         return joined_snapshot(ready, max_nodes, max_tokens)
+
+    def program_report(self, tenant: str | None = None) -> ProgramReport:
+        """What programs have used on all replicas that answer, by kind. tenant: of one only."""
+        return joined_report(self._backends_with("program_report"), tenant)
 
     def clear_cache(self) -> int:
         """Forget what no open call uses, on all replicas; returns how many tokens."""

@@ -1,11 +1,15 @@
-"""What several replicas report, as one: their figures together, and their trees side by side."""
+"""What several replicas report, as one: their figures and programs together, and their trees side
+by side.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+from ...core.api.program_report import NUM_KINDS, KindUsage, ProgramReport, ordered
 from ...core.api.protocol import BackendInfo, ForkrootError, NodeView
 from .replica import Replica
 
@@ -28,6 +32,21 @@ def joined_info(
         counters=_sums(it.counters for it in infos) | dict(counters),
         load=_sums(it.load for it in infos) | dict(load),
     )
+
+
+def joined_report(backends: Iterable[Any], tenant: str | None) -> ProgramReport:
+    """What programs have used on all of these, by tenant and kind; of a tenant only, if one is
+    given. A replica that does not answer is left out."""
+    found: dict[tuple[str | None, str], KindUsage] = {}
+    num_left_out = 0
+    for backend in backends:
+        with contextlib.suppress(ForkrootError):
+            report: ProgramReport = backend.program_report(tenant)
+            num_left_out += report.num_left_out
+            for it in report.kinds:
+                key = it.tenant, it.kind
+                found[key] = found[key] + it if key in found else it
+    return ordered(list(found.values()), NUM_KINDS, num_left_out)
 
 
 def joined_snapshot(

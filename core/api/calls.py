@@ -15,7 +15,7 @@ from .errors import InvalidCall
 from .keywords import KeywordOwner, checks_fields
 from .prompts import PROMPTS, Prompt, is_prompt, is_text
 
-HINT_VERSION = 2
+HINT_VERSION = 3
 WEIGHTS = 0.01, 100.0
 COMPACT, SPACED = (",", ":"), (", ", ": ")
 _CALLS = "a Call, as Call((Text('Once upon a time'),), Sampling(max_tokens=16))"
@@ -195,6 +195,8 @@ class ForkHint:
     version: of this envelope; a runtime ignores what it does not know.
     program: name of the program that calls; calls with the same name are served as one program.
       With one, `root` may be "": the call shares no root.
+    kind: of which program this is a run: the name of its function, class or graph. It is only
+      counted by (`ProgramReport`).
     calls_left: calls of the program that follow this one, on its longest path; 0: this is its last.
     tokens_left: tokens that the program is still to generate in all, beside this call's: those of
       its other calls that have not ended when this one begins, also of branches beside it.
@@ -212,6 +214,7 @@ class ForkHint:
     tokens_left: int | None = None
     next_use: int | None = None
     pause: float | None = None
+    kind: str | None = None
 
 
 _OF_SAMPLING = KeywordOwner(
@@ -314,6 +317,7 @@ def _is_hint(value: object) -> bool:
         isinstance(value, ForkHint)
         and isinstance(value.root, str)
         and isinstance(value.program, str | None)
+        and isinstance(value.kind, str | None)
         and all(v is None or type(v) is int for v in _numbers(value))
         and (value.pause is None or type(value.pause) in (int, float))
     )

@@ -14,13 +14,13 @@ from typing import Any
 
 import msgpack
 
-from . import calls, errors, evictions, protocol
+from . import calls, errors, evictions, program_report, protocol
 from .errors import ForkrootError, InvalidCall, Shown
 from .protocol import TokenLogprob
 
 _VALUES: dict[str, Any] = {
     item.__name__: item
-    for module in (calls, evictions, protocol)
+    for module in (calls, evictions, program_report, protocol)
     for item in vars(module).values()
     if isinstance(item, type) and is_dataclass(item)
 }

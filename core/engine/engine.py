@@ -13,8 +13,10 @@ from typing import TypeVar
 import numpy as np
 
 from ..api.batch import GREEDY, Answer, Batch, Outcome, SamplingParams
+from ..api.program_report import NUM_KINDS, ProgramReport
 from ..common.counters import Counters
 from ..radix.cache import RadixCache
+from .accounting.programs import ProgramCounts
 from .batch import Part, read_logprob, write_batch
 from .forks import RootPinning, Roots
 from .open_jobs import OpenJobs
@@ -72,6 +74,13 @@ class Engine:
     @counters.setter
     def counters(self, counters: Counters) -> None:
         self._jobs.counters = counters
+        self._jobs.programs = ProgramCounts()
+
+    def program_report(self, tenant: str | None = None, most: int = NUM_KINDS) -> ProgramReport:
+        """What programs have used, by kind, since the counters were set anew. tenant: of this one
+        only. most: kinds of the report."""
+        seconds = self._scheduler.shares.prompt_seconds
+        return self._jobs.programs.report(seconds, self._clock(), tenant, most)
 
     @property
     def has_work(self) -> bool:

@@ -204,8 +204,14 @@ class RootPinning:
         hint = self._hint(job)
         if hint is None or job.is_prefill_only:
             return 0
-        length = job.root_len or self._roots.length(space_of(job), hint.root)
-        return min(sequence.cached_len or 0, length)
+        return min(sequence.cached_len or 0, self.root_len(job))
+
+    def root_len(self, job: Job) -> int:
+        """Tokens of the root that the hint of a job names; 0 where they are not known."""
+        hint = self._hint(job)
+        if hint is None:
+            return 0
+        return job.root_len or self._roots.length(space_of(job), hint.root)
 
     def finish_branch(self, job: Job, now: float) -> None:
         """A branch is done with its root."""

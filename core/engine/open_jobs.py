@@ -11,6 +11,7 @@ from collections.abc import Callable
 from ..api.protocol import CallFailed, CallTooLarge, DeadlineExceeded, ForkrootError, Overloaded
 from ..common.counters import Counters
 from ..fsm.tokens.tokenizations import Tokenizations
+from .accounting.programs import ProgramCounts
 from .forks import RootPinning
 from .output import OutputProcessor
 from .scheduler import Scheduler
@@ -21,7 +22,7 @@ class OpenJobs:
     """The open jobs of an engine, in the order of their arrival.
 
     max_waiting: sequences of a tenant that may wait. clock: seconds, monotonic.
-    step_started: the clock's second at which the current step began.
+    step_started: the clock's second at which the current step began. programs: what they use.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class OpenJobs:
         self._expiring: dict[Job, float] = {}  # the clock's second at which each fails
         self._next_expiry = math.inf  # no deadline is over before
         self.counters = Counters()
+        self.programs = ProgramCounts()
         self.step_started = 0.0
 
     def __len__(self) -> int:
@@ -54,6 +56,7 @@ class OpenJobs:
         self.counters.calls += 1
         self._jobs[job] = None
         job.arrived = self._clock() if job.arrived is None else job.arrived
+        self.programs.begin(job, job.call, job.prompt, job.arrived)
         num_waiting = self._scheduler.num_waiting_of(job.call.owner)
         if num_waiting + len(job.sequences) > self._max_waiting:
             self.fail(job, self._overload(job))
@@ -128,8 +131,10 @@ class OpenJobs:
     def complete(self, job: Job) -> None:
         """End a job whose sequences have ended."""
         self._forget(job)
-        self._pinning.finish_branch(job, self._clock())
-        job.mailbox.finish(self._output_processor.completion(job))
+        completion, now = self._output_processor.completion(job), self._clock()
+        self.programs.end(job, completion.usage, self._pinning.root_len(job), now)
+        self._pinning.finish_branch(job, now)
+        job.mailbox.finish(completion)
 
     def fail(self, job: Job, error: BaseException) -> None:
         """End a job in this error."""
@@ -137,7 +142,9 @@ class OpenJobs:
         self.counters.failed_calls += 1
         for sequence in job.sequences:
             self._scheduler.finish(sequence)
-        self._pinning.finish_branch(job, self._clock())
+        now = self._clock()
+        self.programs.fail(job, now)
+        self._pinning.finish_branch(job, now)
         job.mailbox.fail(error)
 
     def fail_with(self, job: Job, cause: Exception) -> None:

@@ -373,6 +373,11 @@ class Job:
         """Whether the call only puts its prompt into the cache."""
         return self.call.sampling.max_tokens == 0 and not self.call.options
 
+    @property
+    def prompt(self) -> Ints:
+        """The tokens of its prompt; of scored options, with the first one."""
+        return self.sequences[0].ids[: self.sequences[0].prompt_len]
+
     def usage(self) -> Usage:
         """Samples share one prompt, as do the nodes of a search; each scored option has its own."""
         is_scored = self.call.options and self.search is None

@@ -68,6 +68,12 @@ class StepShares:
         """Tenants that were here a moment ago, and may come again."""
         return len(self._seen.keys() - self._tenants.names)
 
+    def prompt_seconds(self, num_tokens: int, num_pairs: int) -> float:
+        """Seconds by which so many prompt tokens, which attend to so many others in all, lengthen
+        steps that have others to compute as well."""
+        work = Work(tokens=num_tokens, pairs=num_pairs)
+        return max(0.0, self._costs.of(work) - self._costs.chunk) if num_tokens else 0.0
+
     def begin(self, now: float, is_alone: bool = True) -> None:
         """A step begins at this second of a monotonic clock. is_alone: none is in flight."""
         self._now = now

@@ -23,6 +23,7 @@ from typing import Any
 from ..api.config import EngineConfig
 from ..api.evictions import NUM_PREFIXES, EvictionReport, PrefixReport
 from ..api.owner import Owner, ProcessLocal
+from ..api.program_report import ProgramReport
 from ..api.protocol import (
     BackendClosed,
     BackendInfo,
@@ -166,6 +167,11 @@ class ProcessBackend(ProcessLocal):
     def prefixes(self, count: int = NUM_PREFIXES) -> PrefixReport:
         """The prefixes in the cache that were used last."""
         found: PrefixReport = self._request("prefixes", count)
+        return found
+
+    def program_report(self, tenant: str | None = None) -> ProgramReport:
+        """What programs have used, by kind. tenant: of one only."""
+        found: ProgramReport = self._request("program_report", tenant)
         return found
 
     def clear_cache(self) -> int:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from ..api.config import EngineConfig
 from ..api.evictions import NUM_PREFIXES, EvictionReport, PrefixReport
 from ..api.owner import Owner, ProcessLocal
+from ..api.program_report import ProgramReport
 from ..api.protocol import Backend, BackendClosed, BackendInfo, Call, NodeView, Reply
 from ..common.exits import close_at_exit
 from .client import ProcessBackend
@@ -51,6 +52,9 @@ class Engine(Backend, Protocol):
 
     def prefixes(self, count: int = NUM_PREFIXES) -> PrefixReport:
         """The prefixes in the cache that were used last."""
+
+    def program_report(self, tenant: str | None = None) -> ProgramReport:
+        """What programs have used, by kind. tenant: of one only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +177,10 @@ class RestartingBackend(ProcessLocal):
     def prefixes(self, count: int = NUM_PREFIXES) -> PrefixReport:
         """As `ProcessBackend.prefixes`, of the engine that lives now."""
         return self._engine.prefixes(count)
+
+    def program_report(self, tenant: str | None = None) -> ProgramReport:
+        """As `ProcessBackend.program_report`, of the engine that lives now."""
+        return self._engine.program_report(tenant)
 
     def clear_cache(self) -> int:
         """Forget what no open call uses; returns how many tokens."""

@@ -1,6 +1,8 @@
-"""What the backend has evicted, and what it caches: for routers, which are admins.
+"""What the backend has evicted and what it caches, for routers, which are admins; and what programs
+have used, for everybody.
 
-A client with a part of the cache of its own reads of that part alone.
+A client with a part of the cache of its own reads of that part alone, and a client that is no admin
+of its own programs alone.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ from typing import Any, TypeVar
 from fastapi import APIRouter, Request
 
 from ....core.api.evictions import Eviction, Prefix
+from ....core.api.program_report import ProgramReport
 from ..server.errors import Fault, Refused
 from ..server.keys import within
 from ..server.runtime import Runtime
-from ..wire.callwire import EVICTIONS_PATH, PREFIXES_PATH, plain
+from ..wire.callwire import EVICTIONS_PATH, PREFIXES_PATH, REPORT_PATH, plain
+from .calls import owner_of
 
 T = TypeVar("T", Eviction, Prefix)
 
@@ -39,6 +43,19 @@ def routes(runtime: Runtime) -> APIRouter:
         shown: dict[str, Any] = plain(replace(report, prefixes=_own(report.prefixes, space)))
         return shown
 
+    @router.get(REPORT_PATH)
+    async def programs(request: Request, tenant: str | None = None) -> dict[str, Any]:
+        client = request.state.request_context.client
+        read = _method(runtime.backend, "program_report", "what programs have used")
+        if not client.is_admin:
+            tenant = owner_of(request)
+        report: ProgramReport = await asyncio.to_thread(read, tenant)
+        if not client.is_admin:  # what a router's replicas count for nobody is not this client's
+            own = [replace(it, tenant=None) for it in report.kinds if it.tenant == tenant]
+            report = replace(report, kinds=tuple(own))
+        shown: dict[str, Any] = plain(report)
+        return shown
+
     return router
 
 
@@ -47,9 +64,13 @@ def _reader(backend: Any, request: Request, name: str) -> Callable[..., Any]:
     if not request.state.request_context.client.is_admin:
         message = "this route needs an admin key, sent as 'Authorization: Bearer KEY'"
         raise Refused(message, Fault(403, "permission_error", "admin_key_required"))
+    return _method(backend, name, "what it caches")
+
+
+def _method(backend: Any, name: str, what: str) -> Callable[..., Any]:
     found: Callable[..., Any] | None = getattr(backend, name, None)
     if found is None:
-        message = "the backend of this server does not report what it caches"
+        message = f"the backend of this server does not report {what}"
         raise Refused(message, Fault(404, "invalid_request_error", "no_reports"))
     return found
 

@@ -19,11 +19,13 @@ from typing import Any
 from ....core.api import protocol
 from ....core.api.codec import ERRORS, FIELDS, error_parts
 from ....core.api.evictions import Eviction, EvictionReport, Prefix, PrefixReport
+from ....core.api.program_report import Guesses, KindUsage, ProgramReport
 from ....core.api.protocol import Call, EngineDied, ForkHint, ForkrootError, InvalidCall, Shown
 from .hints import hint_body, hint_of
 
 PATH, INFO_PATH = "/v1/forkroot/calls", "/v1/forkroot/info"
 EVICTIONS_PATH, PREFIXES_PATH = "/v1/forkroot/evictions", "/v1/forkroot/cached"
+REPORT_PATH = "/v1/forkroot/report"
 PROGRAMS_PATH = "/v1/forkroot/programs"
 UNKNOWN_PROGRAM = "program_not_found"  # the code of a digest that the server does not know
 RESTARTS = "another takes its place: try again soon"  # in the message of a dead engine
@@ -33,7 +35,10 @@ _CONSTRAINTS = ("Regex", "JsonSchema", "Choices", "Grammar")
 _REPLY_TYPES = (
     *("Chunk", "Completion", "Output", "OptionScore", "TokenLogprob", "Usage", "BackendInfo"),
 )
-_REPORTS = (Eviction, EvictionReport, Prefix, PrefixReport)
+_REPORTS = (
+    *(Eviction, EvictionReport, Prefix, PrefixReport),
+    *(Guesses, KindUsage, ProgramReport),
+)
 _KINDS: dict[str, Any] = {
     name: getattr(protocol, name) for name in (*_REQUEST_TYPES, *_CONSTRAINTS, *_REPLY_TYPES)
 } | {kind.__name__: kind for kind in _REPORTS}
@@ -137,7 +142,7 @@ def _made(name: Any, data: dict[str, Any]) -> Any:
     if kind is None:
         raise InvalidCall("type", name, ", ".join((*_KINDS, *_SPELLED)))
     known = _DEFAULTS[str(name)].keys()
-    if name in _REPLY_TYPES:  # by a server that may be younger than this client
+    if name in _REPLY_TYPES or kind in _REPORTS:  # by a server that may be younger than this client
         data = {key: item for key, item in data.items() if key in known}
     for field in data.keys() - known - {"type"}:
         raise InvalidCall(field, data[field], f"the fields of {name}: {', '.join(sorted(known))}")

@@ -1,6 +1,6 @@
-"""Who uses the engine, and what its steps take.
+"""Who uses the engine, what its steps take, what programs use, and how good their hints are.
 
-Entry: `tenants.Tenants`, `step_costs.StepCosts`.
-May import `core.common`.
+Entry: `tenants.Tenants`, `step_costs.StepCosts`, `programs.ProgramCounts`.
+May import `core.api` and `core.common`.
 Never knows sequences, batches or memory.
 """
