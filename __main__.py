@@ -1,4 +1,4 @@
-"""The command line: `forkroot demo`, `chat`, `run`, `serve`, `route`, `drain`, `bench` and others.
+"""The command line: `forkroot demo`, `chat`, `run`, `serve`, `route`, `report` and others.
 
 Each command is one function. Exit codes: 0; 1 if the answer is no (a model that cannot be run, an
 item that failed); 2 for a usage error or a failure; 130 after Ctrl-C.
@@ -41,6 +41,7 @@ from .adapters.http.options import (
     replica_key,
     server_limits,
 )
+from .adapters.http.report import add_report_options
 from .adapters.native.jobs.options import add_run_options
 from .adapters.plugin_table import add_plugins_options
 from .adapters.usage import (
@@ -351,6 +352,8 @@ def _parser() -> argparse.ArgumentParser:
     draining = commands.add_parser("drain", help="let a server take no new requests")
     draining.set_defaults(run=drain)
     add_drain_options(draining)
+
+    add_report_options(commands.add_parser("report", help="show what programs and hints saved"))
 
     benching = commands.add_parser("bench", help="measure an OpenAI-compatible server under load")
     add_bench_options(benching, _new_file)

@@ -227,11 +227,12 @@ class Runtime:
         formatted, run = None if running is None else running.formatted, current_run()
         if not self.hints or formatted is None:
             return self.submit(call)
+        signature = formatted.signature
         if run is None:
             hint = call.hint or ForkHint("")
             rest: Any = {"calls_left": 0, "tokens_left": 0, "next_use": 0}
-            return self.submit(replace(call, hint=replace(hint, program=uuid4().hex, **rest)))
-        signature = formatted.signature
+            rest |= {"program": uuid4().hex, "kind": f"dspy.Predict({signature.__name__})"}
+            return self.submit(replace(call, hint=replace(hint, **rest)))
         label = signature.instructions, *signature.input_fields, *signature.output_fields
         with hint_errors.suppress(_log, "saying what follows a call"):
             call = run.course.hinted(call, label)

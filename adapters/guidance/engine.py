@@ -29,7 +29,7 @@ from .grammar.plan import Plan, Route
 from .grammars import Grammars
 from .loop import Loop, Part
 from .tokens import FolderTokenizer
-from .writer import Sampled, Writer
+from .writer import KIND, Sampled, Writer
 
 TOP_K = 5
 _OVERRIDDEN = ("get_logits", "get_next_token_with_top_k")
@@ -135,14 +135,15 @@ class ForkrootEngine(Engine):
         node: GrammarNode,
         params: Mapping[str, Any],
         is_watched: bool = True,
+        kind: str = KIND,
     ) -> Iterator[Part]:
         """Run a grammar on a state, whose usage grows, for a program whose single tokens nobody
-        looks at. is_watched: its text is wanted as it comes.
+        looks at. is_watched: its text is wanted as it comes. kind: of the program, for reports.
 
         Raises the typed errors of calls.
         """
         parser, route = self.grammars.start(node)
-        writer = self._writer_of(route, state.prompt, is_watched)
+        writer = self._writer_of(route, state.prompt, is_watched, kind)
         loop = Loop(parser, self.tokenizer, writer, params)
         try:
             yield from loop.run(state.prompt)
@@ -153,7 +154,9 @@ class ForkrootEngine(Engine):
         loop.usage.round_trips = writer.num_calls
         state.add_usage(loop.usage)
 
-    def _writer_of(self, route: Route, prompt: str, is_watched: bool = True) -> Writer:
+    def _writer_of(
+        self, route: Route, prompt: str, is_watched: bool = True, kind: str = KIND
+    ) -> Writer:
         return Writer(
             self.connection.prefixes.submit,
             self.tokenizer,
@@ -162,6 +165,7 @@ class ForkrootEngine(Engine):
             namespace=self.namespace,
             num_logprobs=TOP_K if self._enable_token_probabilities else None,
             is_watched=is_watched,
+            kind=kind,
         )
 
     def get_logits(

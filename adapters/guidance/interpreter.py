@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from copy import copy, deepcopy
 from typing import Any
 
-from guidance._ast import GrammarNode, ImageBlob, ToolCallNode
+from guidance._ast import GrammarNode, ImageBlob, RuleNode, ToolCallNode
 from guidance._tools import Tool
 from guidance.models._base._model import _event_queues
 from guidance.models._engine import EngineInterpreter
@@ -22,6 +22,7 @@ from .calling import Result, called, check_whole, limit_of, opening_of, rest_of,
 from .engine import ForkrootEngine, ForkrootState
 from .grammars import led_by
 from .loop import Capture
+from .writer import KIND
 
 
 class ForkrootInterpreter(EngineInterpreter):
@@ -63,7 +64,7 @@ class ForkrootInterpreter(EngineInterpreter):
             return
         is_watched = bool(_event_queues.get())
         unread, unshown, captures = b"", "", list[Capture]()
-        for part in self.engine.run(state, rest, params, is_watched):
+        for part in self.engine.run(state, rest, params, is_watched, _kind_of(node)):
             data = unread + recode_special_tokens(tokenizer, part.data)
             text, unread = partial_decode(data)
             state.prompt += text
@@ -119,3 +120,9 @@ class ForkrootInterpreter(EngineInterpreter):
         role = self.state.active_role
         message = self.get_role_start("tool") + result.text + self.get_role_end("tool")
         return self.get_role_end(role) + message + self.get_role_start(role)
+
+
+def _kind_of(node: GrammarNode) -> str:
+    """Guidance names a rule after the function that makes it; one that captures is a `gen`."""
+    is_function = isinstance(node, RuleNode) and node.capture is None and node.name
+    return f"{KIND}.{node.name}" if is_function else KIND

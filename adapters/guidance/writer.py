@@ -20,6 +20,7 @@ from ...core.api.protocol import (
     Call,
     CallTooLarge,
     Constraint,
+    ForkHint,
     ForkrootError,
     InvalidCall,
     Regex,
@@ -40,6 +41,7 @@ MOST_OPEN = 24  # tokens requested, so that the end of the budget does not disto
 LONGEST_END = 4  # tokens that may be needed to end a text at its stop: bytes of a character, and it
 LEAST_REST = 2  # tokens of a text whose limit the parser counts otherwise
 MOST_AWAITED = 64  # tokens of a text that may end sooner, which are waited for as a whole
+KIND = "guidance"  # of program, where it has no name of its own
 
 Allowed = bytes | None
 
@@ -57,7 +59,7 @@ class Writer:
 
     submit: takes a call. tokenizer: Guidance's view of the runtime's. prompt: the text before the
     grammar. num_logprobs: None: log-probabilities are not requested. is_watched: tokens are wanted
-    as soon as they are there.
+    as soon as they are there. kind: of program, in hints.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Writer:
         namespace: str = "",
         num_logprobs: int | None = None,
         is_watched: bool = True,
+        kind: str = KIND,
     ) -> None:
         self._submit = submit
         self._tokenizer = tokenizer
@@ -78,6 +81,7 @@ class Writer:
         self._namespace = namespace
         self._num_logprobs = num_logprobs
         self._is_watched = is_watched
+        self._kind = kind
         self._draft: Draft | None = None
         self._drafted: Sampling | None = None
         self._last_settings: tuple[float, Mapping[str, Any]] | None = None
@@ -319,6 +323,7 @@ class Writer:
             prompt_of(tokens, self._tokenizer),
             sampling,
             constraint,
+            hint=ForkHint("", kind=self._kind),
             stream=is_streamed,
             namespace=self._namespace,
         )

@@ -158,11 +158,11 @@ class Courses:
 
 
 class Course:
-    """One run of a program. name: that its calls bear. clock: seconds. Every method may be called
-    from any thread."""
+    """One run of a program. name: that its calls bear, beside `title`, that of its kind. clock:
+    seconds. Every method may be called from any thread."""
 
     def __init__(self, courses: Courses, kind: Hashable, clock: Callable[[], float]) -> None:
-        self.name = uuid4().hex
+        self.name, self.title = uuid4().hex, _name(kind)
         self._courses, self._kind, self._clock = courses, kind, clock
         self._lock = threading.Lock()
         self._calls: list[Made] = []
@@ -179,7 +179,8 @@ class Course:
             self._counts[label] += 1
             made = self._note((label, number), call, text)
         rest = self._courses.rest(self._kind, (label, number))
-        hint = replace(call.hint or ForkHint(""), program=self.name)
+        own = call.hint or ForkHint("")
+        hint = replace(own, program=self.name, kind=self.title or own.kind)
         if rest is not None:
             hint = rest.hint(hint)
         elif known is not None:

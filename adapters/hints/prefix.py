@@ -81,7 +81,8 @@ class Prefixes(Savings):
             bare = [index for index, call in enumerate(calls) if _is_bare(call)]
             for group in groups([calls[index] for index in bare], LEAST):
                 members = [bare[index] for index in group.members]
-                hints = self._fork(calls[members[0]].namespace, group)
+                first = calls[members[0]]
+                hints = self._fork(first.namespace, group, _kind_of(first))
                 found.update(zip(members, hints, strict=True))
                 for index in members:
                     self._remember(calls[index])
@@ -119,7 +120,8 @@ class Prefixes(Savings):
                 return False
             call, size = reply.call, reply.result(0).usage.prompt_tokens
             if self._accepts_hints() and self._can_keep((call.namespace, root), size):
-                self._send_ahead(call.prompt, ForkHint(root), call.namespace)
+                hint = ForkHint(root, kind=_kind_of(call))
+                self._send_ahead(call.prompt, hint, call.namespace)
                 return True
         return False
 
@@ -166,21 +168,21 @@ class Prefixes(Savings):
                 return call
             find = self._root if known.is_fork else self._first_root
             root = find(namespace, outline, known.length)
-        hint = ForkHint(root.name)
+        hint = ForkHint(root.name, kind=_kind_of(call))
         if known.is_fork and not outline.is_hintable(root.length):
             self._plant(namespace, outline.before(root.length), root, hint)
         elif known.is_fork and self._pins(root, hint):
-            hint = ForkHint(root.name, None, outline.num_whole(root.length))
+            hint = replace(hint, prefix_end=outline.num_whole(root.length))
         return _sharing(call, hint)
 
-    def _fork(self, namespace: str, group: Group) -> list[ForkHint]:
+    def _fork(self, namespace: str, group: Group, kind: str | None) -> list[ForkHint]:
         """The hints of calls that share a beginning, which is sent ahead of them unless it is
         cached already: then the first of them has its end in the hint."""
         outline = group.outline
         with self._lock:
             known_len = self._seen.add(namespace, outline.text).length
             root = self._root(namespace, outline, group.length)
-        hints = [ForkHint(root.name, len(group.members))] * len(group.members)
+        hints = [ForkHint(root.name, len(group.members), kind=kind)] * len(group.members)
         is_hintable = outline.is_hintable(root.length)
         if is_hintable and (known_len >= root.length or len(hints) == 1):
             hints[0] = replace(hints[0], prefix_end=outline.num_whole(root.length))
@@ -274,6 +276,11 @@ def _is_bare(call: Call) -> bool:
     """Whether a call wants a root: it has none, and is not itself a prefix that is sent ahead."""
     has_root = call.hint is not None and call.hint.root != ""
     return not has_root and (call.sampling.max_tokens != 0 or len(call.options) > 0)
+
+
+def _kind_of(call: Call) -> str | None:
+    """Of which program a call is, where its hint says it."""
+    return None if call.hint is None else call.hint.kind
 
 
 def _sharing(call: Call, root: ForkHint) -> Call:

@@ -8,7 +8,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...core.api.protocol import Reply, Usage
+from ...core.api.protocol import ForkHint, Reply, Usage
 
 MOST_ROOTS = 1024
 MOST_TRACED = 1000
@@ -28,13 +28,15 @@ class Saving:
 
 class Traced(NamedTuple):
     """One call that has ended well. at: the second since the epoch at which it had. is_ahead:
-    whether it was a root alone, sent ahead of calls."""
+    whether it was a root alone, sent ahead of calls. kind: of program that called; "": not known.
+    """
 
     at: float
     namespace: str
     root: str
     is_ahead: bool
     usage: Usage
+    kind: str = ""
 
 
 class Savings:
@@ -61,7 +63,7 @@ class Savings:
         """Count a call once it has ended. is_ahead: as of `Traced`; it saves nothing itself."""
         hint = reply.call.hint
         if hint is not None and hint.root:
-            reply.when_done(lambda reply: self._count(reply, hint.root, is_ahead))
+            reply.when_done(lambda reply: self._count(reply, hint, is_ahead))
         return reply
 
     def report(self) -> str:
@@ -76,13 +78,14 @@ class Savings:
         )
         return "\n".join(map(_line, (*found, total)))
 
-    def _count(self, reply: Reply, root: str, is_ahead: bool) -> None:
+    def _count(self, reply: Reply, hint: ForkHint, is_ahead: bool) -> None:
         """In the runtime's thread."""
         if reply.error() is not None:
             return
+        root, kind = hint.root, hint.kind or ""
         usage, namespace = reply.result(0).usage, reply.call.namespace
         with self._counting:
-            self._trace.append(Traced(time.time(), namespace, root, is_ahead, usage))
+            self._trace.append(Traced(time.time(), namespace, root, is_ahead, usage, kind))
             if is_ahead:
                 return
             before = self._roots.pop((namespace, root), Saving(root, 0, 0, 0))

@@ -69,7 +69,7 @@ class Program(Runnable):
         return type(self)(self.body, self.name, bound, self.speculate, self.courses)
 
     def _followed(self, *args: Any) -> Run:
-        new_run: Callable[..., Run] = partial(Run, course=self.courses.begin())
+        new_run: Callable[..., Run] = partial(Run, course=self.courses.begin(self.name))
         return new_run(*args)
 
     def compile(

@@ -87,7 +87,8 @@ class Run:
         self._at_end = ExitStack()
         if worker is None:
             worker = self._at_end.enter_context(ThreadPoolExecutor(1, "forkroot-run"))
-        self._context = Context(settings, worker, spend=spend, course=course)
+        kind = str(getattr(body, "__name__", ""))
+        self._context = Context(settings, worker, spend=spend, course=course, kind=kind)
         self._interpreter = Interpreter(self._context, hint)
         self._state_type = state_type
         self._raised: Exception | None = None

@@ -1,4 +1,5 @@
-"""Pages for browsers: the radix tree live with the server's figures, and the routes (`/docs`).
+"""Pages for browsers: the radix tree live with the server's figures, what programs saved, and the
+routes (`/docs`).
 
 Its files are for everybody; `/live`, their data, is for admins only, as the tree's labels are
 texts of all clients' prompts. It knows the protocol only: a backend without a tree shows its
@@ -11,6 +12,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from ....core.api.media import with_pictures
-from ....core.api.protocol import NodeView
+from ....core.api.program_report import KindUsage
+from ....core.api.protocol import ForkrootError, NodeView
 from ..server.errors import Fault, Refused
 from ..server.runtime import Runtime
 
@@ -41,6 +44,7 @@ _HEADERS = {
     "Cache-Control": "no-cache",
 }
 _MAX_NODES = 300
+_MAX_PROGRAMS = 12
 _LABEL_TOKENS = 64
 _SECONDS_FRESH = 0.4
 _SECONDS_WATCHED = 5.0
@@ -111,6 +115,7 @@ class LiveSnapshot:
             "counters": dict(info.counters),
             "load": dict(info.load),
             "nodes": None if views is None else list(self._nodes(views, now)),
+            "programs": _programs(backend),
         }
         return json.dumps(snapshot).encode()
 
@@ -136,6 +141,18 @@ class LiveSnapshot:
                 "children": view.children,
                 "hidden": view.num_hidden,
             }
+
+
+def _programs(backend: Any) -> list[dict[str, Any]]:
+    """The kinds of programs that saved most, as far as the backend reports them."""
+    report = getattr(backend, "program_report", None)
+    if report is None:
+        return []
+    try:
+        kinds: Sequence[KindUsage] = report().kinds[:_MAX_PROGRAMS]
+    except ForkrootError:  # an older server, which has no such report
+        return []
+    return [{**asdict(it), "guesses": asdict(it.guesses)} for it in kinds]
 
 
 class Uses:

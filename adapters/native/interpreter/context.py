@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -40,8 +41,9 @@ class Context:
 
     worker: runs the steps that replies have set free; shared by the runs of a batch.
     outer: the run that this one is a part of: its streams end with those of that run.
-    totals: what all calls of the run used. program: the name of the run in hints. first, roots: of
-      a compiled program, the hint of its first call, and those of forks by their position.
+    totals: what all calls of the run used. program, kind: the names of the run and of its program
+      in hints. first, roots: of a compiled program, the hint of its first call, and those of forks
+      by their position.
     course: of the run, from which hints say what follows; None: of runs without any.
     spend: called with the number of characters of each text that a state of the run gets, before it
       gets it; what it raises ends the run, or the state.
@@ -54,6 +56,7 @@ class Context:
         outer: Context | None = None,
         spend: Callable[[int], object] = free,
         course: Course | None = None,
+        kind: str = "",
     ) -> None:
         self.settings = settings
         self.spend: Callable[[int], object] = spend if outer is None else outer.spend
@@ -65,6 +68,9 @@ class Context:
         self.course: Course | None = course if outer is None else outer.course
         own = uuid4().hex if self.course is None else self.course.name
         self.program: str = own if outer is None else outer.program
+        if self.course is not None:
+            kind = self.course.title
+        self.kind: str = kind if outer is None else outer.kind
         self.first: ForkHint | None = None
         self.roots: dict[int, ForkHint] = {}
         self._infos: dict[int, tuple[Backend, BackendInfo]] = {}
@@ -95,6 +101,8 @@ class Context:
         """A call under the settings of this run. extra_priority: added to their priority. fields:
         further ones, as in `Call`."""
         settings = self.settings
+        if self.kind:
+            hint = replace(hint or NO_ROOT, kind=self.kind)
         return Call(
             prompt,
             sampling,

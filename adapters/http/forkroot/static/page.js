@@ -91,6 +91,41 @@ function showSlots({ slots, free_slots: free, cached_slots: cached, locked_slots
     + `${number.format(parts.cached)} cached, ${number.format(free)} free of ${number.format(slots)}${evicted}`;
 }
 
+// --- programs -----------------------------------------------------------------------------------
+
+const percent = (part, whole) => (whole ? `${number.format((100 * part) / whole)} %` : "–");
+
+function programFigures(it) {
+  const { right, early, late, never } = it.guesses;
+  const wrong = early + late + never;
+  return [
+    number.format(it.programs),
+    number.format(it.calls),
+    number.format(it.prompt_tokens),
+    `${number.format(it.cached_tokens)} (${percent(it.cached_tokens, it.prompt_tokens)})`,
+    number.format(it.root_tokens),
+    `${it.saved_seconds < 10 ? it.saved_seconds.toFixed(1) : number.format(it.saved_seconds)} s`,
+    right + wrong ? `${number.format(wrong)} of ${number.format(right + wrong)}` : "–",
+  ];
+}
+
+function showPrograms(kinds) {
+  find("#programs").hidden = kinds.length === 0;
+  const tenants = new Set(kinds.map((it) => it.tenant));
+  find("#programs tbody").replaceChildren(...kinds.map((it) => {
+    const [row, head] = [document.createElement("tr"), document.createElement("th")];
+    head.scope = "row";
+    head.textContent = it.kind || "(not named)";
+    if (tenants.size > 1) head.textContent += ` (${spaceName(it.tenant ?? "")})`;
+    row.append(head, ...programFigures(it).map((text) => {
+      const cell = document.createElement("td");
+      cell.textContent = text;
+      return cell;
+    }));
+    return row;
+  }));
+}
+
 // --- the tree -----------------------------------------------------------------------------------
 
 const tree = { nodes: new Map(), boxes: new Map(), focus: null, near: null, size: 0 };
@@ -351,12 +386,13 @@ function show(told) {
   showFigures(told);
   showSlots(told.load, told.counters);
   showTree(told);
+  showPrograms(told.programs ?? []);
 }
 
 function askForKey(isWrong) {
   sessionStorage.removeItem(KEY);
   if (!find("#key").hidden) return;
-  for (const id of ["axis", "tree", "detail", "empty", "treeless", "slots"]) find(`#${id}`).hidden = true;
+  for (const id of ["axis", "tree", "detail", "empty", "treeless", "slots", "programs"]) find(`#${id}`).hidden = true;
   find("#key").hidden = false;
   showState("locked", isWrong ? "this is not an admin key" : "needs a key");
 }
