@@ -115,7 +115,9 @@ def _figures(usage: KindUsage) -> list[str]:
     share = usage.cached_tokens / usage.prompt_tokens if usage.prompt_tokens else 0.0
     tokens = usage.prompt_tokens, usage.cached_tokens, usage.root_tokens, usage.ahead_tokens
     prompt, cached, root, ahead = (f"{number:,}" for number in tokens)
-    calls = f"{usage.calls:,}" + (f" (+{usage.failed_calls:,} failed)" if usage.failed_calls else "")
+    calls = f"{usage.calls:,}" + (
+        f" (+{usage.failed_calls:,} failed)" if usage.failed_calls else ""
+    )
     return [
         *(f"{usage.programs:,}", calls, prompt, f"{cached} ({share:.0%})", root, ahead),
         f"{usage.saved_seconds:,.1f} s",

@@ -138,7 +138,7 @@ class CompiledProgram(Runnable):
         return self._root(num_runs) if is_known else super()._announced(settings, num_runs)
 
     def _root(self, num_runs: int | None) -> ForkHint:
-        return ForkHint(f"program {self._digest[:32]}", num_runs)
+        return ForkHint(f"program {self._digest[:32]}", num_runs, kind=self.name)
 
     def _planted(self, settings: Settings, num_runs: int | None) -> bool:
         with hint_errors.suppress(_log, "planting the prefix of a program"):

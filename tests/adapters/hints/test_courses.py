@@ -51,6 +51,14 @@ def test_calls_of_a_run_bear_its_name_and_nothing_that_is_not_known():
     }
 
 
+def test_calls_of_a_run_bear_the_name_of_its_kind():
+    assert {hint.kind for hint in Agent().run(2)} == {"agent"}
+    courses = Courses()
+    call = Call((Text(STORY),), hint=ForkHint("root", kind="given"))
+    assert courses.begin(("module", "Class")).hinted(call).hint.kind == "module.Class"
+    assert courses.begin().hinted(call).hint.kind == "given"
+
+
 def test_a_second_run_is_told_what_followed_in_the_first():
     agent = Agent()
     first, second = agent.run(3), agent.run(3)

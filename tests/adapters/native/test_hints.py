@@ -177,3 +177,24 @@ def test_a_second_run_says_what_followed_in_the_first() -> None:
     assert [hint.calls_left for hint in hints] == [None, None, 1, 0]
     assert len({hint.program for hint in hints}) == 2
     assert "0 of 2 guesses wrong" in story.courses.report()
+
+
+def test_all_calls_bear_the_name_of_the_program_compiled_or_not() -> None:
+    def body(s):
+        s += "root" + gen("x")
+        group = s.fork(2)
+        group += gen("y") + select("z", ["o", "k"])
+        outer(s)
+
+    @function
+    def outer(s):
+        s += gen("w")
+
+    backend = ScriptedBackend("ok")
+    program = function(body)
+    program.run(backend=backend)
+    program.compile().run(backend=backend)
+    function(name="named")(body).run_batch([{}, {}], backend=backend)
+    assert {call.hint.kind for call in backend.calls} == {"body", "named"}
+    num_named = [call.hint.kind for call in backend.calls].count("named")
+    assert num_named == 2 * len(backend.calls) // 4

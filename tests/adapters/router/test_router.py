@@ -15,6 +15,7 @@ from forkroot.adapters.router.router import Router
 from forkroot.adapters.router.start import names_of, over, settings_of
 from forkroot.adapters.testing import ScriptedBackend
 from forkroot.core.api.evictions import Eviction, EvictionReport, Prefix, PrefixReport
+from forkroot.core.api.program_report import Guesses, KindUsage, ProgramReport
 from forkroot.core.api.protocol import (
     Backend,
     BackendClosed,
@@ -470,6 +471,29 @@ def test_figures_are_summed_and_trees_stand_side_by_side() -> None:
         by_id = {view.id: view for view in views}
         assert all(child in by_id for view in views for child in view.children)
         assert both.clear_cache() == 6
+
+
+def test_what_programs_used_is_added_up_and_a_replica_that_does_not_answer_is_left_out() -> None:
+    class Reporting(ScriptedBackend):
+        def program_report(self, tenant: str | None = None) -> ProgramReport:
+            if self.replies:
+                raise BackendClosed("gone")
+            kinds = (
+                KindUsage("agent", "a", 1, calls=3, cached_tokens=9, next_use=Guesses(2, 1, 1)),
+                KindUsage("agent", "b", 1, calls=1, saved_seconds=0.5),
+            )
+            return ProgramReport(tuple(it for it in kinds if tenant in (None, it.tenant)), 2)
+
+    lost = Reporting()
+    lost.submit(call())
+    with router(Reporting(), ScriptedBackend(), Reporting(), lost) as several:
+        report = several.program_report()
+        assert report.kinds == (
+            KindUsage("agent", "a", 2, calls=6, cached_tokens=18, next_use=Guesses(4, 2, 2)),
+            KindUsage("agent", "b", 2, calls=2, saved_seconds=1.0),
+        )
+        assert report.num_left_out == 4
+        assert [it.tenant for it in several.program_report("b").kinds] == ["b"]
 
 
 def test_replicas_of_different_models_are_refused() -> None:

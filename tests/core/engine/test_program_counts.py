@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import count
 
 import numpy as np
@@ -11,8 +12,14 @@ from hypothesis import strategies as st
 
 from forkroot.core.api.program_report import Guesses, KindUsage
 from forkroot.core.api.protocol import Call, ForkHint, Sampling, Text, Usage
+from forkroot.core.common.intervals import longest_chain
 from forkroot.core.engine.accounting import programs
-from forkroot.core.engine.accounting.guesses import MOST_CALLS
+from forkroot.core.engine.accounting.guesses import (
+    MOST_CALLS,
+    NEAR_CALLS,
+    NEAR_TOKENS,
+    ProgramRun,
+)
 from forkroot.core.engine.accounting.programs import MOST_KINDS, SETTLED, ProgramCounts
 
 USED = Usage(10, 4, 2, 3)
@@ -242,6 +249,38 @@ def test_a_report_is_limited_to_the_kinds_that_saved_most(world: World) -> None:
     found = world.counts.report(lambda tokens, pairs: 0.0, world.now, most=2)
     assert [it.kind for it in found.kinds] == ["4", "3"]
     assert found.num_left_out == 3
+
+
+TIMES = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(0, 6), st.integers(0, 200)), min_size=1, max_size=9
+)
+
+
+@given(calls=TIMES, guess=st.integers(0, 9), tokens=st.integers(0, 900))
+def test_what_followed_is_what_looking_at_all_calls_finds(
+    calls: list[tuple[int, int, int]], guess: int, tokens: int
+) -> None:
+    run = ProgramRun()
+    events = [(begin, True, number) for number, (begin, _, _) in enumerate(calls)]
+    events += [(begin + size + 0.5, False, number) for number, (begin, size, _) in enumerate(calls)]
+    watched, hint = {}, ForkHint("", calls_left=guess, tokens_left=tokens)
+    for now, is_begin, number in sorted(events):
+        if is_begin:
+            watched[number] = run.begin(np.zeros(1, np.int32), now)
+        else:
+            run.end(watched[number], hint, np.zeros(1, np.int32), 0, calls[number][2], now)
+    times = [(begin, begin + size + 0.5) for begin, size, _ in calls]
+    expected = Counter[tuple[str, str]]()
+    for number, (begin, end) in enumerate(times):
+        later = [it for it in times if it[0] > end]
+        num = longest_chain(later)
+        near = abs(num - guess) <= NEAR_CALLS
+        expected["calls_left", "right" if near else "early" if num < guess else "late"] += 1
+        others = [it for it in range(len(calls)) if it != number and times[it][1] > begin]
+        num = sum(calls[it][2] for it in others)
+        near = abs(num - tokens) <= NEAR_TOKENS + min(num, tokens)
+        expected["tokens_left", "right" if near else "early" if num < tokens else "late"] += 1
+    assert run.judge() == expected
 
 
 CALLS = st.lists(

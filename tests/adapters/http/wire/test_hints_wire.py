@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forkroot.adapters.http.wire.hints import MAX_ROOT_LEN, hint_body, hint_of
+from forkroot.core.api.program_report import MAX_KIND_LEN
 from forkroot.core.api.protocol import ForkHint, InvalidCall
 
 WHOLE = st.none() | st.integers(0, 2**40)
+KINDS = st.text("ab(.) ", min_size=1, max_size=9)
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=9)
 
 
@@ -29,6 +31,7 @@ def test_hints_come_through(hint: ForkHint) -> None:
         tokens_left=WHOLE,
         next_use=WHOLE,
         pause=st.none() | st.floats(0, 1e6),
+        kind=st.none() | KINDS,
     )
 )
 def test_what_a_program_does_next_comes_through(hint: ForkHint) -> None:
@@ -40,7 +43,29 @@ def test_a_program_that_shares_nothing_needs_no_root() -> None:
     assert hint_of(body) == ForkHint("", program="p", calls_left=3, next_use=1)
 
 
-@given(st.builds(ForkHint, st.text(st.characters()), st.integers(), st.integers()))
+def test_a_kind_alone_is_a_hint_of_a_later_version_than_needs_a_root() -> None:
+    body = hint_body(ForkHint("", kind="writer"))
+    assert body["version"] == 3
+    assert (body["root"], body["kind"], "program" in body) == (None, "writer", False)
+    assert hint_of(body) == ForkHint("", kind="writer")
+
+
+def test_a_kind_is_sent_as_far_as_it_can_be_printed() -> None:
+    body = hint_body(ForkHint("r", kind="a\nb\ud800" + 200 * "c"))
+    assert body["kind"] == "a?b?" + 124 * "c"
+    assert "kind" not in hint_body(ForkHint("r", kind=""))
+
+
+@given(
+    st.builds(
+        ForkHint,
+        st.text(st.characters()),
+        st.integers(),
+        st.integers(),
+        program=st.none() | st.text(),
+        kind=st.none() | st.text(st.characters()),
+    )
+)
 def test_no_hint_makes_a_call_fail(hint: ForkHint) -> None:
     assert hint_of(hint_body(hint)) is not None
 
@@ -83,6 +108,11 @@ def test_the_known_fields_of_a_later_version_are_read() -> None:
         ({"program": "p", "next_use": 0.5}, "forkroot.next_use"),
         ({"program": "p", "pause": -1.0}, "forkroot.pause"),
         ({"program": "p", "pause": float("inf")}, "forkroot.pause"),
+        ({"root": "r", "kind": ""}, "forkroot.kind"),
+        ({"kind": 3}, "forkroot.kind"),
+        ({"kind": "two\nlines"}, "forkroot.kind"),
+        ({"kind": "\ud800"}, "forkroot.kind"),
+        ({"kind": "x" * (MAX_KIND_LEN + 1)}, "forkroot.kind"),
         ({"root": "r", "version": 0}, "forkroot.version"),
         ({"root": "r", "version": 1.0}, "forkroot.version"),
         (["r"], "forkroot"),
