@@ -351,3 +351,6 @@ def test_a_module_says_in_its_second_run_what_follows_its_first_predictor() -> N
     assert [it.calls_left for it in hints if it is not None] == [None, None, 1, 0, 0]
     assert [it.next_use for it in hints if it is not None][2:] == [0, 0, 0]
     assert len({it.program for it in hints if it is not None}) == 3
+    kinds = [it.kind for it in hints if it is not None]
+    assert all(str(it).endswith(".Chain") for it in kinds[:4])
+    assert kinds[4:] == ["dspy.Predict(StringSignature)"]

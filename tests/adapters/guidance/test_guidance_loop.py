@@ -231,3 +231,18 @@ def test_text_up_to_a_stop_has_a_pattern_where_the_stop_is_one_character() -> No
     assert re.fullmatch(pattern, "one line\n")
     assert not re.fullmatch(pattern, "one\nline\n")
     assert pattern_until("\n\n") is None
+
+
+@guidance.guidance(stateless=True)
+def capital(lm: Any, country: str) -> Any:
+    return lm + f"The capital of {country} is" + gen("city", max_tokens=3)
+
+
+def test_calls_bear_the_name_of_the_function_that_made_the_grammar(
+    lm: Any, calls: list[Call]
+) -> None:
+    lm + capital("France")
+    lm + ("Once upon" + gen("a", max_tokens=3))
+    kinds = [None if call.hint is None else call.hint.kind for call in calls]
+    assert set(kinds) == {"guidance.capital", "guidance"}
+    assert kinds[0] == "guidance.capital"

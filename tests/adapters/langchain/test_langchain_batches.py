@@ -377,3 +377,4 @@ def test_a_chain_says_in_its_second_run_what_follows_its_first_call() -> None:
     hints = [call.hint for call in backend.calls if call.sampling.max_tokens != 0]
     assert [it.calls_left for it in hints if it is not None] == [None, None, 1, 0]
     assert len({it.program for it in hints if it is not None}) == 2
+    assert {it.kind for it in hints if it is not None} == {"a chain that is followed"}

@@ -15,6 +15,7 @@ from forkroot.adapters.http.forkroot.page import LiveSnapshot, Uses
 from forkroot.adapters.http.server.runtime import Runtime
 from forkroot.adapters.http.server.settings import Settings
 from forkroot.adapters.testing import ScriptedBackend
+from forkroot.core.api.program_report import Guesses, KindUsage, ProgramReport
 from forkroot.core.api.protocol import BackendClosed, Call, NodeView, Sampling, Text
 from forkroot.core.local import LocalBackend
 from forkroot.core.model.hub.folders import model_folder
@@ -41,6 +42,17 @@ class Planted(ScriptedBackend):
         if self.num_looks <= self.refuses:
             raise BackendClosed("gone")
         return self.views[:max_nodes]
+
+
+class Reporting(Planted):
+    """One that reports programs, too, if it has some; else it fails to."""
+
+    kinds: tuple[KindUsage, ...] = ()
+
+    def program_report(self, tenant: str | None = None) -> ProgramReport:
+        if not self.kinds:
+            raise BackendClosed("gone")
+        return ProgramReport(self.kinds)
 
 
 def planted(*views: NodeView, refuses: int = 0) -> tuple[Planted, Runtime]:
@@ -171,6 +183,26 @@ def test_a_backend_without_a_tree_shows_its_figures() -> None:
     with serving(runtime) as url:
         body = httpx.get(f"{url}/live").json()
     assert (body["nodes"], body["model"]) == (None, "scripted")
+
+
+def test_the_kinds_of_programs_that_saved_most_are_shown() -> None:
+    backend = Reporting(ROOT)
+    backend.kinds = tuple(
+        KindUsage(f"{number}", "t", calls_left=Guesses(3, 2, 1)) for number in range(20)
+    )
+    with serving(Runtime(backend, Letters(), ("m",))) as url:
+        body = httpx.get(f"{url}/live").json()
+        assert [it["kind"] for it in body["programs"]] == [f"{number}" for number in range(12)]
+        assert body["programs"][0]["guesses"]["right"] == 2
+        assert body["programs"][0]["tenant"] == "t"
+
+
+@pytest.mark.parametrize("backend", [Reporting(ROOT), Planted(ROOT)], ids=["fails", "has none"])
+def test_without_a_report_of_programs_the_rest_is_shown(backend: Planted) -> None:
+    with serving(Runtime(backend, Letters(), ("m",))) as url:
+        body = httpx.get(f"{url}/live").json()
+    assert body["programs"] == []
+    assert len(body["nodes"]) == 1
 
 
 # --- whom --------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ import pytest
 
 from forkroot.adapters.http.server.runtime import Runtime
 from forkroot.adapters.http.server.settings import Settings
+from forkroot.core.api.program_report import Guesses, KindUsage
 from forkroot.core.api.protocol import BackendClosed, Call, ForkHint, NodeView, Sampling, Text
 from forkroot.core.local import LocalBackend
 
 from ..conftest import Letters, serving
 from .chromium import CHROMIUM, Tab, chromium
-from .test_page import Planted, node, planted
+from .test_page import Planted, Reporting, node, planted
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 EVIL = "<img src=x onerror=\"document.title='harmed'\"><script>document.title='harmed'</script>"
@@ -100,6 +102,26 @@ def test_a_prompt_of_markup_is_shown_as_text(tab: Tab) -> None:
         assert tab.text("#text") == EVIL
     assert tab.ask("document.title") == "forkroot: planted"
     assert tab.ask("document.querySelectorAll('img, script').length") == 1
+    assert tab.errors == []
+
+
+def test_what_programs_saved_is_a_table_of_texts(tab: Tab) -> None:
+    backend = Reporting(node(0, -1, "", children=(1,)), node(1, text="root"))
+    used = KindUsage(EVIL, "", 2, 0, 8, 0, 400, 300, 200, saved_seconds=1.25)
+    backend.kinds = (replace(used, calls_left=Guesses(8, 5, 1)), KindUsage("", "key-abcdefgh"))
+    with serving(Runtime(backend, Letters(), ("m",))) as url:
+        tab.open(url)
+        tab.wait_for(IS_LIVE)
+        assert tab.is_shown("#programs")
+        cells = tab.ask(
+            "[...document.querySelectorAll('tbody tr > *')].map((it) => it.textContent)"
+        )
+    first, second = cells[:8], cells[8:]
+    assert first == [
+        *(f"{EVIL} (everybody)", "2", "8", "400", "300 (75 %)", "200", "1.3 s", "1 of 6")
+    ]
+    assert second == ["(not named) (key abcdef…)", *["0"] * 3, "0 (–)", "0", "0.0 s", "–"]
+    assert tab.ask("document.title") == "forkroot: m"
     assert tab.errors == []
 
 
