@@ -340,9 +340,8 @@ def _parser() -> argparse.ArgumentParser:
     running.set_defaults(run=run)
     add_run_options(running, model_source)
 
-    serving = commands.add_parser(
-        "serve", help="serve a model over HTTP to OpenAI and SGLang clients"
-    )
+    text = "serve a model over HTTP to OpenAI and SGLang clients"
+    serving = commands.add_parser("serve", help=text)
     serving.set_defaults(run=serve)
     add_serve_options(serving, model)
 
@@ -352,7 +351,6 @@ def _parser() -> argparse.ArgumentParser:
     draining = commands.add_parser("drain", help="let a server take no new requests")
     draining.set_defaults(run=drain)
     add_drain_options(draining)
-
     add_report_options(commands.add_parser("report", help="show what programs and hints saved"))
 
     benching = commands.add_parser("bench", help="measure an OpenAI-compatible server under load")

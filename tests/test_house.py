@@ -97,7 +97,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     ),
     "core/fsm/": (*BASE, "core/fsm/*"),
     "core/engine/pictures/": (*BASE, "core/text/"),
-    "core/engine/accounting/": ("core/common/",),
+    "core/engine/accounting/": BASE,
     "core/engine/": (
         *(*BASE, "core/text/", "core/radix/", "core/fsm/", "core/fsm/tokens/"),
         "core/engine/accounting/",

@@ -124,5 +124,6 @@ class ForkrootInterpreter(EngineInterpreter):
 
 def _kind_of(node: GrammarNode) -> str:
     """Guidance names a rule after the function that makes it; one that captures is a `gen`."""
-    is_function = isinstance(node, RuleNode) and node.capture is None and node.name
-    return f"{KIND}.{node.name}" if is_function else KIND
+    if isinstance(node, RuleNode) and node.capture is None and node.name:
+        return f"{KIND}.{node.name}"
+    return KIND

@@ -24,7 +24,7 @@ MOST_CALLS = 64  # of a run that are watched; the guesses of a longer one are no
 MOST_COMPARED = 16  # earlier calls with which a prompt is compared
 SAME, OWN = 0.8, 0.25  # of a prompt, and of what is behind its root
 NEAR_CALLS, NEAR_TOKENS = 1, 32
-_NUM_SAMPLES, _NUM_LAST = 256, 64  # tokens by which two prompts are compared
+_NUM_SAMPLES, _NUM_LAST = 128, 32  # tokens by which two prompts are compared
 
 Field: TypeAlias = Literal["next_use", "calls_left", "tokens_left"]
 Outcome: TypeAlias = Literal["made", "right", "early", "late", "never"]

@@ -8,87 +8,26 @@ most go first: a tenant that floods it loses its own figures. It knows neither s
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from ...api.batch import Ints
-from ...api.program_report import NUM_KINDS, Guesses, KindUsage, ProgramReport, kind_of, ordered
+from ...api.program_report import NUM_KINDS, KindUsage, ProgramReport, kind_of, ordered
 from ...api.protocol import Call, ForkHint, Usage
-from .guesses import FIELDS, Field, Outcome, ProgramRun, WatchedCall
+from .guesses import Field, Outcome, ProgramRun, WatchedCall
+from .kinds import Kind, Seconds, Sums
 
 MOST_TENANTS = 256
 MOST_KINDS = 128  # of a tenant
 MOST_WATCHED = 1 << 15  # runs that are not over, and their calls
 SETTLED = 60.0  # seconds without a call after which a run is over
 
-Seconds = Callable[[int, int], float]
-_OUTCOMES: tuple[Outcome, ...] = ("made", "right", "early", "late", "never")
-
-
-class _Kind:
-    """What one kind used: sums of fields of `KindUsage`, and of the products by which attention to
-    the cached and root tokens costs. guesses: by field and outcome."""
-
-    def __init__(self) -> None:
-        self.counts = Counter[str]()
-        self.guesses = Counter[tuple[Field, Outcome]]()
-
-    def join(self, others: _Kind) -> None:
-        """Count here and from now on as one of `others`."""
-        others.counts.update(self.counts)
-        others.guesses.update(self.guesses)
-        self.counts, self.guesses = others.counts, others.guesses
-
-    def add(self, usage: Usage) -> None:
-        """Count a call that has ended well."""
-        cached, root = usage.cached_tokens, usage.root_tokens
-        self.counts.update(
-            calls=1,
-            prompt_tokens=usage.prompt_tokens,
-            cached_tokens=cached,
-            root_tokens=root,
-            completion_tokens=usage.completion_tokens,
-            cached_pairs=cached * (cached // 2),
-            root_pairs=root * (root // 2),
-        )
-
-    def add_guesses(self, hint: ForkHint) -> None:
-        """Count the guesses of such a call."""
-        for name in FIELDS:
-            if getattr(hint, name) is not None:
-                self.guesses[name, "made"] += 1
-
-    def usage(self, name: str, tenant: str, seconds: Seconds) -> KindUsage:
-        """All of it. seconds: as in `ProgramCounts.report`."""
-        counts = self.counts
-        guesses = {
-            name: Guesses(*(self.guesses[name, outcome] for outcome in _OUTCOMES))
-            for name in FIELDS
-        }
-        return KindUsage(
-            name,
-            tenant,
-            counts["programs"],
-            counts["open_programs"],
-            counts["calls"],
-            counts["failed_calls"],
-            counts["prompt_tokens"],
-            counts["cached_tokens"],
-            counts["root_tokens"],
-            counts["completion_tokens"],
-            counts["ahead_calls"],
-            counts["ahead_tokens"],
-            seconds(counts["cached_tokens"], counts["cached_pairs"]),
-            seconds(counts["root_tokens"], counts["root_pairs"]),
-            **guesses,
-        )
-
 
 @dataclass(slots=True, eq=False)
 class _Run:
     """A run, its kind, and how its guesses were judged; None: they were not, as it goes on."""
 
-    kind: _Kind
+    kind: Kind
     calls: ProgramRun = field(default_factory=ProgramRun)
     judged: Counter[tuple[Field, Outcome]] | None = None
 
@@ -97,13 +36,13 @@ class _Run:
         if self.judged is None:
             self.judged = self.calls.judge()
             self.kind.guesses.update(self.judged)
-            self.kind.counts["open_programs"] -= 1
+            self.kind.sums.open_programs -= 1
 
     def reopen(self) -> None:
         """It calls again."""
         if self.judged is not None:
             self.kind.guesses.subtract(self.judged)
-            self.kind.counts["open_programs"] += 1
+            self.kind.sums.open_programs += 1
             self.judged = None
 
 
@@ -112,28 +51,31 @@ class _Tenant:
     the calls of these that are watched."""
 
     def __init__(self) -> None:
-        self.kinds: OrderedDict[str, _Kind] = OrderedDict()
+        self.kinds: OrderedDict[str, Kind] = OrderedDict()
         self.runs: OrderedDict[tuple[str, str], _Run] = OrderedDict()
         self.num_watched = 0
-        self.others = _Kind()
+        self.others = Kind()
 
-    def kind(self, name: str) -> _Kind:
+    def kind(self, name: str) -> Kind:
         """The kind of this name."""
         if not name:
             return self.others
-        kind = self.kinds.setdefault(name, _Kind())
+        kind = self.kinds.get(name)
+        if kind is None:
+            kind = self.kinds[name] = Kind()
+            if len(self.kinds) > MOST_KINDS:
+                self.kinds.popitem(last=False)[1].join(self.others)
         self.kinds.move_to_end(name)
-        if len(self.kinds) > MOST_KINDS:
-            self.kinds.popitem(last=False)[1].join(self.others)
         return kind
 
-    def run(self, key: tuple[str, str], kind: _Kind) -> _Run:
+    def run(self, key: tuple[str, str], kind: Kind) -> _Run:
         """The run of this name, which calls now; a new one counts for this kind."""
         run = self.runs.get(key)
         if run is None:
             run = self.runs[key] = _Run(kind)
             self.num_watched += 1
-            kind.counts.update(programs=1, open_programs=1)
+            kind.sums.programs += 1
+            kind.sums.open_programs += 1
         self.runs.move_to_end(key)
         run.reopen()
         return run
@@ -154,7 +96,7 @@ class _Tenant:
         key, run = next(iter(self.runs.items()))
         if not run.calls.is_over and run.judged is None:
             run.judged = Counter()
-            run.kind.counts["open_programs"] -= 1
+            run.kind.sums.open_programs -= 1
         self._forget(key)
 
     def judge(self) -> None:
@@ -173,7 +115,7 @@ class _Tenant:
 class _Open:
     """A call that has not ended. run: its program's; None: it names none, or is sent ahead."""
 
-    kind: _Kind
+    kind: Kind
     hint: ForkHint
     prompt: Ints
     is_ahead: bool
@@ -215,13 +157,11 @@ class ProgramCounts:
         if call is None:
             return
         if call.is_ahead:
-            num_computed = usage.prompt_tokens - usage.cached_tokens
-            call.kind.counts.update(ahead_calls=1, ahead_tokens=num_computed)
+            call.kind.sums.add_ahead(usage)
             return
-        call.kind.add(usage)
-        (call.run or call).kind.add_guesses(
-            call.hint
-        )  # a run's guesses are its first call's kind's
+        call.kind.sums.add(usage)
+        counted = call.kind if call.run is None else call.run.kind  # that of a run's first call
+        counted.add_guesses(call.hint)
         if call.run is not None:
             num_new, root_len = usage.completion_tokens, min(root_len, len(call.prompt))
             call.run.calls.end(call.watched, call.hint, call.prompt, root_len, num_new, now)
@@ -231,7 +171,7 @@ class ProgramCounts:
         call = self._open.pop(key, None)
         if call is None:
             return
-        call.kind.counts.update(failed_calls=1)
+        call.kind.sums.failed_calls += 1
         if call.run is not None:
             call.run.calls.fail(call.watched, now)
 
@@ -246,15 +186,19 @@ class ProgramCounts:
             it = self._tenants[name]
             it.settle(now)
             it.judge()
-            kinds = [*it.kinds.items(), ("", it.others)]
-            found += [kind.usage(title, name, seconds) for title, kind in kinds if kind.counts]
+            kinds = [*it.kinds.items()]
+            if it.others.sums != _NOTHING:
+                kinds.append(("", it.others))
+            found += [kind.usage(title, name, seconds) for title, kind in kinds]
         return ordered(found, most)
 
     def _tenant(self, name: str) -> _Tenant:
-        tenant = self._tenants.setdefault(name, _Tenant())
+        tenant = self._tenants.get(name)
+        if tenant is None:
+            tenant = self._tenants[name] = _Tenant()
+            if len(self._tenants) > MOST_TENANTS:
+                self._tenants.popitem(last=False)
         self._tenants.move_to_end(name)
-        if len(self._tenants) > MOST_TENANTS:
-            self._tenants.popitem(last=False)
         return tenant
 
     def _limit(self) -> None:
@@ -262,3 +206,6 @@ class ProgramCounts:
         while sum(it.num_watched for it in self._tenants.values()) > MOST_WATCHED:
             largest = max(self._tenants.values(), key=lambda it: it.num_watched)
             largest.drop_oldest()
+
+
+_NOTHING = Sums()
