@@ -1,15 +1,16 @@
 """One run of a program as an engine sees it: its calls, and whether what their hints expected came
 true.
 
-A call uses another one's text again if its prompt begins with four fifths of the other's prompt,
-and with a quarter of what is behind the root there. Prompts are compared by samples of their
-tokens. It knows no kinds, tenants or tokens saved.
+How many calls followed one after another is a range where some ran side by side, as which of them
+waited for which is not known. A call uses another one's text again if its prompt begins with four
+fifths of the other's prompt, and with a quarter of what is behind the root there. Prompts are
+compared by samples of their tokens. It knows no kinds, tenants or tokens saved.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import Literal, TypeAlias
 
 from ...api.batch import Ints
 from ...api.protocol import ForkHint
-from ...common.intervals import longest_chain
+from ...common.intervals import Chains, Steps, steps_of
 
 MOST_CALLS = 64  # of a run that are watched; the guesses of a longer one are not judged
 MOST_COMPARED = 16  # earlier calls with which a prompt is compared
@@ -125,17 +126,18 @@ class ProgramRun:
     def judge(self) -> Counter[tuple[Field, Outcome]]:
         """How many guesses of each field had which outcome, if no more calls follow."""
         counts = Counter[tuple[Field, Outcome]]()
-        chains, tokens = _Chains(self._calls), _Tokens(self._calls)
+        chains = Chains([(it.begun, it.ended) for it in self._calls])
+        tokens = _Tokens(self._calls)
         for call in self._calls:
             if call.next_use is not None and call.cut:
                 counts["next_use", self._use_outcome(call, call.next_use)] += 1
             if call.calls_left is not None:
-                num = chains.after(call.ended)
-                counts["calls_left", _outcome(call.calls_left, num, NEAR_CALLS)] += 1
+                steps = chains.after(call.ended)
+                counts["calls_left", _outcome(call.calls_left, steps, NEAR_CALLS)] += 1
             if call.tokens_left is not None:
                 num = max(0, tokens.after(call.begun) - call.num_new)
                 near = NEAR_TOKENS + min(num, call.tokens_left)
-                counts["tokens_left", _outcome(call.tokens_left, num, near)] += 1
+                counts["tokens_left", _outcome(call.tokens_left, Steps(num, num), near)] += 1
         return counts
 
     def _note_uses(self, prompt: Ints, now: float) -> None:
@@ -156,26 +158,8 @@ class ProgramRun:
         if guess == 0:
             return "early"
         between = ((it.begun, it.ended) for it in self._calls if it.begun > call.ended)
-        steps = 1 + longest_chain(it for it in between if it[1] < call.user)
-        return _outcome(guess, steps, 0)
-
-
-class _Chains:
-    """How many calls came one after another from some second on."""
-
-    def __init__(self, calls: Sequence[WatchedCall]) -> None:
-        ordered = sorted(calls, key=lambda it: it.begun, reverse=True)
-        self._begins: list[float] = []  # negative, thus ascending
-        self._longest: list[int] = []
-        for call in ordered:
-            longest = max(self.after(call.ended) + 1, self._longest[-1] if self._longest else 0)
-            self._begins.append(-call.begun)
-            self._longest.append(longest)
-
-    def after(self, end: float) -> int:
-        """Of the calls that began later than this second."""
-        index = bisect_left(self._begins, -end)
-        return self._longest[index - 1] if index else 0
+        fewest, most = steps_of(it for it in between if it[1] < call.user)
+        return _outcome(guess, Steps(fewest + 1, most + 1), 0)
 
 
 class _Tokens:
@@ -191,10 +175,10 @@ class _Tokens:
         return self._before[-1] - self._before[bisect_right(self._ends, begin)]
 
 
-def _outcome(guess: int, actual: int, near: int) -> Outcome:
-    if abs(guess - actual) <= near:
+def _outcome(guess: int, actual: Steps, near: int) -> Outcome:
+    if actual.fewest - near <= guess <= actual.most + near:
         return "right"
-    return "early" if actual < guess else "late"
+    return "early" if actual.most < guess else "late"
 
 
 def _sampled(prompt: Ints, length: int) -> int:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from forkroot.core.api.program_report import Guesses, KindUsage
 from forkroot.core.api.protocol import Call, ForkHint, Sampling, Text, Usage
-from forkroot.core.common.intervals import longest_chain
+from forkroot.core.common.intervals import Chains
 from forkroot.core.engine.accounting import programs
 from forkroot.core.engine.accounting.guesses import (
     MOST_CALLS,
@@ -272,10 +272,9 @@ def test_what_followed_is_what_looking_at_all_calls_finds(
     times = [(begin, begin + size + 0.5) for begin, size, _ in calls]
     expected = Counter[tuple[str, str]]()
     for number, (begin, end) in enumerate(times):
-        later = [it for it in times if it[0] > end]
-        num = longest_chain(later)
-        near = abs(num - guess) <= NEAR_CALLS
-        expected["calls_left", "right" if near else "early" if num < guess else "late"] += 1
+        fewest, most = Chains(times).after(end)
+        near = fewest - NEAR_CALLS <= guess <= most + NEAR_CALLS
+        expected["calls_left", "right" if near else "early" if most < guess else "late"] += 1
         others = [it for it in range(len(calls)) if it != number and times[it][1] > begin]
         num = sum(calls[it][2] for it in others)
         near = abs(num - tokens) <= NEAR_TOKENS + min(num, tokens)
