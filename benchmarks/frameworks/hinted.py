@@ -8,9 +8,9 @@ from an empty cache. "taught" is a round whose adapters have seen one run before
 first minute of a service.
 
 Prints one JSON row: of each program the medians of seconds and of processor seconds, their ratios
-off/on, the tokens that were computed and those of prompts that were cached, and whether all rounds
-gave the same answers. Seconds of a machine with other work say little; the tokens are those of the
-last round.
+off/on, the tokens that were computed and those of prompts that were cached, how many guesses of
+hints were made and how many were wrong, and whether all rounds gave the same answers. Seconds of a
+machine with other work say little; the tokens and the guesses are those of the last round.
 """
 
 from __future__ import annotations
@@ -240,6 +240,9 @@ def measure(shape: Shape, num_slots: int, repeats: int) -> dict[str, Any]:
             busy[mode].append(time.process_time() - used)
             names = "computed_tokens", "prompt_tokens", "cached_tokens", "retracted", "steps"
             counts[mode] = {name: int(backend.info().counters[name]) for name in names}
+    total = backends["on"].program_report().total
+    fields = {"next use": total.next_use, "calls left": total.calls_left}
+    fields["tokens left"] = total.tokens_left
     for backend in backends.values():
         backend.close()
     taught = {mode: median(times[1:]) for mode, times in seconds.items()}
@@ -254,6 +257,7 @@ def measure(shape: Shape, num_slots: int, repeats: int) -> dict[str, Any]:
             counts["off"]["computed_tokens"] / counts["on"]["computed_tokens"], 3
         ),
         "counts": counts,
+        "guesses": {name: {"made": it.made, "wrong": it.wrong} for name, it in fields.items()},
         "same answers": len(answers) == 1,
     }
 

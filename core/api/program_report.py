@@ -58,7 +58,7 @@ class KindUsage:
       of these, that may call again.
     calls, failed_calls: that have ended; the tokens are those of calls that have not failed.
     cached_tokens: of the prompt_tokens, that were not computed again; root_tokens: of these, that
-      are of roots which hints name.
+      are of roots which hints name, where their lengths were known when the call began.
     ahead_calls, ahead_tokens: that only put a prefix into the cache, and what they computed. They
       are not among the calls.
     saved_seconds, saved_root_seconds: estimated time in which the cached and the root tokens would

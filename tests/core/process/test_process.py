@@ -10,12 +10,14 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import forkroot
 from forkroot.core.api.config import EngineConfig
+from forkroot.core.api.program_report import Guesses, ProgramReport
 from forkroot.core.api.protocol import (
     Backend,
     BackendClosed,
@@ -23,6 +25,7 @@ from forkroot.core.api.protocol import (
     CallTooLarge,
     Choices,
     EngineDied,
+    ForkHint,
     InvalidCall,
     InvalidModel,
     JsonSchema,
@@ -109,6 +112,23 @@ def test_it_is_a_backend_and_reports_what_it_runs(backend: ProcessBackend, local
     backend.reset_counters()
     assert backend.info().counters["calls"] == 0
     assert backend.clear_cache() > 0
+
+
+def test_its_programs_are_those_of_the_engine(backend: ProcessBackend, local: Backend) -> None:
+    assert isinstance(local, LocalBackend)
+    for one in (backend, local):
+        one.clear_cache()
+        one.reset_counters()
+        for left in (1, 0):
+            hint = ForkHint("", program="p", kind="tide", calls_left=left, next_use=left)
+            one.submit(ask("The tide turns", hint=hint)).result(30)
+    here, remote = (
+        replace(one.program_report().total, saved_seconds=0) for one in (local, backend)
+    )
+    assert here == remote
+    assert (here.programs, here.calls) == (1, 2)
+    assert here.next_use == here.calls_left == Guesses(2, 2)
+    assert backend.program_report("nobody") == ProgramReport()
 
 
 def test_its_tree_and_load_are_those_of_the_engine(backend: ProcessBackend, local: Backend) -> None:
