@@ -109,9 +109,13 @@ class Judge:
         question_text += "\n".join(f"{label}: {_shown(about)}" if about else label
                            for label, about in options.items())  # fmt: skip
         chat = Chat((head, Message("user", (Text(question_text),))))
-        hint = ForkHint(f"judge-{hash(head)}", num_questions, 1) if self.runtime.hints else None
+        hint = ForkHint(f"judge-{hash(head)}", num_questions, 1, kind="dspy.Judge")
         return Call(
-            chat, options=tuple(options), scoring="exact", hint=hint, deadline=self.runtime.timeout
+            chat,
+            options=tuple(options),
+            scoring="exact",
+            hint=hint if self.runtime.hints else None,
+            deadline=self.runtime.timeout,
         )
 
     def _finished(self, request: dict[str, Any], found: dict[str, Any], is_kept: bool) -> Answers:

@@ -129,6 +129,11 @@ def test_a_router_adds_up_its_replicas_and_keeps_its_clients_apart() -> None:
             assert (own["writer"].calls, own["writer"].programs) == (4, 4)
             assert own["writer"].calls_left == Guesses(4, 4)
             assert set(kinds(url, "boss")) == {"writer", "secret plan"}
+            body = {**CHAT, "model": "m", "forkroot": {"kind": "passed on", "program": "8"}}
+            headers = {"Authorization": "Bearer two"}
+            assert httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers).is_success
+            assert set(kinds(url, "two")) == {"secret plan", "passed on"}
+            assert set(kinds(url, "one")) == {"writer"}
 
 
 def test_a_router_with_a_clients_key_shows_no_client_what_another_one_runs() -> None:
