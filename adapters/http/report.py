@@ -17,10 +17,11 @@ from ..common.console import console
 from .client import RemoteBackend
 
 _FIELDS = {"next_use": "next use", "calls_left": "calls left", "tokens_left": "tokens left"}
+_LEAST_WIDTH = 100
 _EMPTY = "No call with a hint has ended yet: nothing is known of programs."
 _NOTE = (
-    "cached: prompt tokens that were not computed again; of roots: those of prefixes that hints"
-    " name. Seconds are estimated from the steps of the engine."
+    "Tokens of prompts; cached: not computed again; of roots: of prefixes that hints name; ahead:"
+    " computed to put prefixes into the cache. Seconds are estimated from the engine's steps."
 )
 
 
@@ -53,6 +54,7 @@ def _run(options: argparse.Namespace) -> int:
 def show(report: ProgramReport) -> None:
     """Print the tables of a report on standard output."""
     out = console(highlight=False)
+    out.width = max(out.width, _LEAST_WIDTH)  # a narrower terminal breaks lines, and loses nothing
     if not report.kinds:
         out.print(_EMPTY)
         return
@@ -67,9 +69,8 @@ def show(report: ProgramReport) -> None:
 def savings_table(report: ProgramReport) -> Table:
     """What the programs of each kind used and saved; with their tenants, where these differ."""
     are_several = len({it.tenant for it in report.kinds}) > 1
-    table = _table(*(["program", "client"] if are_several else ["program"]))
-    for name in ("runs", "calls", "prompt tokens", "cached", "of roots", "sent ahead", "saved"):
-        table.add_column(name, justify="right")
+    columns = "runs", "calls", "failed", "prompt", "cached", "of roots", "ahead", "saved"
+    table = _table(["program", *(["client"] if are_several else [])], columns)
     for it in report.kinds:
         table.add_row(Text(name_of(it)), *([_client(it)] if are_several else []), *_figures(it))
     if len(report.kinds) > 1:
@@ -79,9 +80,8 @@ def savings_table(report: ProgramReport) -> Table:
 
 def guesses_table(kinds: Sequence[KindUsage]) -> Table:
     """How the guesses of each field of hints turned out, by kind."""
-    table = _table("program", "guess")
-    for name in ("made", "right", "early", "late", "never", "wrong"):
-        table.add_column(name, justify="right")
+    columns = "made", "right", "early", "late", "never", "wrong"
+    table = _table(["program", "guess"], columns)
     for it in kinds:
         for field, title in _FIELDS.items():
             found = getattr(it, field)
@@ -97,10 +97,13 @@ def name_of(usage: KindUsage) -> str:
     return kind_of(usage.kind) or "(not named)"
 
 
-def _table(*names: str) -> Table:
+def _table(texts: Sequence[str], numbers: Sequence[str]) -> Table:
+    """A table whose first column is folded where a terminal is too narrow."""
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in names:
-        table.add_column(name, no_wrap=True)
+    for index, name in enumerate(texts):
+        table.add_column(name, no_wrap=index > 0, overflow="fold", min_width=8)
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
     return table
 
 
@@ -113,12 +116,8 @@ def _client(usage: KindUsage) -> Text:
 
 def _figures(usage: KindUsage) -> list[str]:
     share = usage.cached_tokens / usage.prompt_tokens if usage.prompt_tokens else 0.0
-    tokens = usage.prompt_tokens, usage.cached_tokens, usage.root_tokens, usage.ahead_tokens
-    prompt, cached, root, ahead = (f"{number:,}" for number in tokens)
-    calls = f"{usage.calls:,}" + (
-        f" (+{usage.failed_calls:,} failed)" if usage.failed_calls else ""
-    )
     return [
-        *(f"{usage.programs:,}", calls, prompt, f"{cached} ({share:.0%})", root, ahead),
-        f"{usage.saved_seconds:,.1f} s",
+        *(f"{number:,}" for number in (usage.programs, usage.calls, usage.failed_calls)),
+        *(f"{usage.prompt_tokens:,}", f"{usage.cached_tokens:,} ({share:.0%})"),
+        *(f"{usage.root_tokens:,}", f"{usage.ahead_tokens:,}", f"{usage.saved_seconds:,.1f} s"),
     ]

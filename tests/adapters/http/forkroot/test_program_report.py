@@ -164,7 +164,7 @@ def test_the_command_prints_what_programs_saved(
     assert main(["report", url, "--api-key", "boss"]) == 0
     text = capsys.readouterr().out
     assert "\x1b" not in text
-    for word in ("program", "prompt tokens", "writer", "[red]plan[/red]", "calls left", "0%"):
+    for word in ("program", "prompt", "writer", "[red]plan[/red]", "calls left", "0%"):
         assert word in text
     assert main(["report", url, "--api-key", "one"]) == 0
     text = capsys.readouterr().out
