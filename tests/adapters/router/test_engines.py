@@ -33,9 +33,9 @@ def test_four_replicas_give_the_answers_of_one_by_every_policy_here_and_over_htt
         with forkroot.connect("tiny", replicas=4, policy=policy, **SETTINGS) as four:
             assert answers(four) == expected
             assert isinstance(four, Router)
-            with serving(Runtime(four, four.tokenizer, ("tiny",))) as url:
-                with forkroot.connect(url) as remote:
-                    assert answers(remote) == expected
+            server = serving(Runtime(four, four.tokenizer, ("tiny",)))
+            with server as url, forkroot.connect(url) as remote:
+                assert answers(remote) == expected
 
 
 def test_one_two_and_served_replicas_give_the_same_answers_also_after_a_death() -> None:
