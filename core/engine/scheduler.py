@@ -393,7 +393,7 @@ class Scheduler:
             return
         self._is_changed = True
         own = self.table.slots[sequence.row, :count]
-        slots = self._cache.commit(lease, sequence.ids[:count], own.copy())
+        slots = self._cache.commit(lease, sequence.ids[:count], own)
         differs = own != slots
         if differs.any():  # others cached the same tokens meanwhile
             start = int(differs.argmax())

@@ -23,7 +23,7 @@ from ..api.evictions import EvictionReport, PrefixReport
 from ..api.protocol import NodeView
 from .host import HostTier
 from .logprobs import Logprobs
-from .node import Node, path_up
+from .node import NO_SLOTS, Node, path_up
 from .pages import SlotPool
 from .tree import Tree
 
@@ -227,13 +227,17 @@ class RadixCache:
         if end is None:
             return slots
         assert len(tokens) == len(slots) >= lease.length, "one slot for each token of the lease"
-        assert np.array_equal(slots[: lease.length], lease.slots), "not the slots of this lease"
+        start = end.end
+        assert not start or slots[start - 1] == lease.slots[-1], "not the slots of this lease"
         lowest, num_cached_before = self._tree.extend(end, _key(tokens, len(tokens)), slots)
-        if num_cached_before > end.end:
-            self._pool.release(slots[end.end : num_cached_before])
-        lease.slots = _read_only([lease.slots, *self._tree.path_slots(lowest, end)])
+        if num_cached_before > start:
+            self._pool.release(slots[start:num_cached_before])
+            lease.slots = _read_only([lease.slots, *self._tree.path_slots(lowest, end)])
+        else:
+            lease.slots = slots.copy()
+            lease.slots.flags.writeable = False
         lease._end = lowest
-        self._counters.duplicated += num_cached_before - end.end
+        self._counters.duplicated += num_cached_before - start
         self._counters.inserted += len(slots) - num_cached_before
         return lease.slots
 
@@ -391,6 +395,6 @@ def _end_node(lease: Lease) -> Node | None:
 
 
 def _read_only(parts: list[Ints]) -> Ints:
-    slots = np.concatenate([np.empty(0, np.int32), *parts])
+    slots = np.concatenate([NO_SLOTS, *parts]) if parts else NO_SLOTS.copy()
     slots.flags.writeable = False
     return slots

@@ -55,10 +55,10 @@ LOOPS = (
     Loop(
         "bf16_extend_attention.attend", "extend", 7.1, 4.9, "extend_attention.SIGNATURES.bfloat16"
     ),
-    Loop("packed_linear.multiply", "packed", 3.5, 3.0, "packed_linear.SIGNATURE"),
-    Loop("entries.packed_f32", "packed", 4.7, 2.6),
-    Loop("packed_linear.multiply", "packed", 3.5, 3.0, "packed_linear.BF16_SIGNATURE"),
-    Loop("entries.packed_bf16", "packed", 4.7, 2.6),
+    Loop("packed_linear.multiply", "packed", 4.6, 4.2, "packed_linear.SIGNATURE"),
+    Loop("entries.packed_f32", "packed", 5.8, 3.6),
+    Loop("packed_linear.multiply", "packed", 4.6, 4.2, "packed_linear.BF16_SIGNATURE"),
+    Loop("entries.packed_bf16", "packed", 5.8, 3.6),
     Loop("bf16x3.multiply", "bf16x3", 7.2, 4.6, "bf16x3.SIGNATURE"),
     Loop("entries.bf16x3_linear", "bf16x3", 8.5, 2.6),
     Loop("fused_mlp.feed_forward", "bf16x3", 9.6, 6.7),

@@ -1,6 +1,6 @@
 """The innermost loop of a matrix product, with all sums in registers, for any number of rows.
 
-One loop is emitted for each height of a tile, as LLVM instructions: numba has no loop over
+One loop is emitted for each kind of tile, as LLVM instructions: numba has no loop over
 registers. A sum adds up its products in the order of depth at every height, so a row gets the same
 bits from each of them. Needs numba.
 """
@@ -24,20 +24,22 @@ _FIRST, _SECOND = 3, 2  # caches, as llvm.prefetch numbers them
 
 
 class Shape(NamedTuple):
-    """What a tile is multiplied by. width: panels of packed weights at a time. streams: addresses
-    that are prefetched in each; hardware then prefetches behind each of these, too."""
+    """A kind of tile. height: its rows. width: panels of packed weights that they are multiplied by
+    at a time. streams: addresses that are prefetched in each; hardware then prefetches behind each
+    of these, too. near: rows of a panel after which lines are prefetched into the first cache; 0:
+    that is left to hardware."""
 
+    height: int
     width: int
     streams: int
+    near: int = 0
 
 
-def microkernel(shapes: Mapping[int, Shape], lanes: int, near: int) -> Any:
-    """A function for compiled code that adds up a tile: packed rows times packed weights.
+def microkernel(shapes: Mapping[int, Shape], lanes: int) -> Any:
+    """A function for compiled code that adds up a tile: packed rows times packed weights, whose
+    panels have `lanes` columns. It takes
 
-    shapes: by the heights of tiles; a panel has `lanes` columns. near: rows of a panel after which
-    lines are prefetched into the first cache; 0: that is left to hardware. The function takes
-
-    - height: a key of `shapes`.
+    - kind: a key of `shapes`.
     - rows, start: flat float32 array and where [chunks, height, CHUNK] begins in it.
     - weights, at, stride, depth: flat array, float32 or the bits of bfloat16; where [depth, lanes]
       of the first panel begins in it, and how many numbers later that of the next one.
@@ -51,7 +53,7 @@ def microkernel(shapes: Mapping[int, Shape], lanes: int, near: int) -> Any:
 
     @intrinsic
     def accumulate_tile(
-        typing, height, rows, start, weights, at, stride, depth, prefetched, prefetched_at, step,
+        typing, kind, rows, start, weights, at, stride, depth, prefetched, prefetched_at, step,
         sums, to, sums_stride, is_first,
     ):  # fmt: skip
         def emit(context, builder, signature, args):
@@ -63,12 +65,12 @@ def microkernel(shapes: Mapping[int, Shape], lanes: int, near: int) -> Any:
 
             after = builder.append_basic_block("tile.end")
             switch = builder.switch(args[0], after)
-            for height, shape in shapes.items():
+            for kind, shape in shapes.items():
                 num = shape.width
-                block = builder.append_basic_block(f"tile.{height}")
-                switch.add_case(ir.Constant(_LONG, height), block)
+                block = builder.append_basic_block(f"tile.{kind}")
+                switch.add_case(ir.Constant(_LONG, kind), block)
                 builder.position_at_end(block)
-                tile = _Tile(builder, height, shape, lanes, near, signature.args[3].dtype)
+                tile = _Tile(builder, shape, lanes, signature.args[3].dtype)
                 tile.prefetch(pointers(7, 8, 5, num), args[9], args[6])
                 tile.add_up(pointers(1, 2, 2, 1)[0], pointers(3, 4, 5, num), args[6])
                 tile.store(pointers(10, 11, 12, num), args[13])
@@ -84,17 +86,15 @@ def microkernel(shapes: Mapping[int, Shape], lanes: int, near: int) -> Any:
 
 
 class _Tile:
-    """Emits the loop of one height."""
+    """Emits the loop of one kind."""
 
-    def __init__(
-        self, builder: Any, height: int, shape: Shape, lanes: int, near: int, stored: Any
-    ) -> None:
-        self._builder, self._height, self._lanes = builder, height, lanes
-        self._streams, self._near, self._stored = shape.streams, near, stored
+    def __init__(self, builder: Any, shape: Shape, lanes: int, stored: Any) -> None:
+        self._builder, self._height, self._lanes = builder, shape.height, lanes
+        self._streams, self._near, self._stored = shape.streams, shape.near, stored
         self._kind = ir.VectorType(_FLOAT, lanes)
         self._zeros = ir.Constant(self._kind, [0.0] * lanes)
         self._sums = [
-            [cgutils.alloca_once(builder, self._kind) for _ in range(height)]
+            [cgutils.alloca_once(builder, self._kind) for _ in range(shape.height)]
             for _ in range(shape.width)
         ]
         for total in (total for sums in self._sums for total in sums):

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..jit.caches import second_cache_size
 from ..jit.callees import callee
-from ..jit.vectors import REGISTERS, load, narrow, plus, single, store, zeros
+from ..jit.vectors import REGISTERS, fetch_far, load, narrow, plus, single, store, zeros
 from .microkernels import CHUNK, Shape, microkernel
 
 LANES = min(REGISTERS // 8, 32)  # columns of a panel
@@ -20,20 +21,23 @@ LANES = min(REGISTERS // 8, 32)  # columns of a panel
 # is still sooner than memory gives a panel. One stream is slower (16 rows with AVX-512: 83 instead
 # of 105 GFLOP/s), but for so few rows that memory gives no more.
 if LANES == 32:
-    _SHAPES = {1: Shape(1, 1), 2: Shape(1, 1)} | dict.fromkeys((4, 6, 8, 12), Shape(1, 4))
-else:
-    _SHAPES = {1: Shape(4, 1), 2: Shape(2, 1)} | dict.fromkeys((3, 4, 5, 6), Shape(1, 2))
-_NEAR = 0 if LANES == 32 else 32  # rows of a panel ahead
+    _SHAPES = {n: Shape(n, 1, 1 if n < 3 else 4) for n in (1, 2, 4, 6, 8, 12)}
+    _OF_MANY = 0
+else:  # few rows wait for memory; of many only the first finds a block far away
+    _SHAPES = {1: Shape(1, 4, 1, near=32), 2: Shape(2, 2, 1, near=32)}
+    _SHAPES |= {n: Shape(n, 1, 2, near=32) for n in (3, 4, 5, 6)}
+    _OF_MANY = 6  # from the kind of a tile among few rows to the kind among many
 _HIGHEST, _MAX_WIDTH = max(_SHAPES), max(shape.width for shape in _SHAPES.values())
 _HEIGHTS = np.array([min(h for h in _SHAPES if h >= n) for n in range(_HIGHEST + 1)])
 _WIDTHS = np.array([_SHAPES[height].width for height in _HEIGHTS])
 _DEPTH = 256  # numbers of a column in a block
-_LEAST_ROWS, _MOST_ROWS = 48, 256  # that are multiplied by a panel while it is near
-_PACKED = 1 << 16  # numbers of these rows, so that they stay in the second cache
-_WIDENED = 2 * _HIGHEST  # rows above which a block is made float32 once for all of them
+_LEAST_ROWS, _MOST_ROWS = 48, 384  # that are multiplied by a panel while it is near
+_PACKED = min(max(second_cache_size() // 8, 1 << 16), 1 << 18)  # their numbers: half that cache
+_MANY = 2 * _HIGHEST  # rows above which a block is made float32 once for all of them
 SIGNATURE = "void(float32[:, ::1], float32[::1], float32[:, ::1], boolean, int64, int64)"
 BF16_SIGNATURE = "void(float32[:, ::1], uint16[::1], float32[:, ::1], boolean, int64, int64)"
-_add_tile, _row = microkernel(_SHAPES, LANES, _NEAR), zeros(LANES)
+_SHAPES |= {n + _OF_MANY: Shape(n, 1, 2) for n in (4, 5, 6) if _OF_MANY}
+_add_tile, _row = microkernel(_SHAPES, LANES), zeros(LANES)
 
 
 def multiply(x, weights, out, is_added, first, last):
@@ -62,20 +66,21 @@ def _multiply(of_rows, depth, weights, first, last, block, sums, of_out):
     used = of_rows[1]
     num = _WIDTHS[_height(used)]
     step, stride = (num, depth * LANES) if last - first >= num else (1, 0)
-    of_sums = sums, used * LANES + _HIGHEST * LANES
+    stride_of_sums = used * LANES + _HIGHEST * LANES
     for panel in range(first, last, step):
         group = min(panel, last - step)
         for begin in range(0, depth, _DEPTH):
             size = min(_DEPTH, depth - begin)
             at = (group * depth + begin) * LANES
-            if weights.itemsize < block.itemsize and used > _WIDENED:
+            of_sums = sums, stride_of_sums, of_out, group * LANES, begin + size == depth
+            if weights.itemsize < block.itemsize and used > _MANY:
                 _widen(weights, at, size, block)
                 _add_up(of_rows, depth, begin, size, (block, 0, 0), (weights, at), of_sums)
             else:
                 of_weights = weights, at, stride
                 _add_up(of_rows, depth, begin, size, of_weights, (weights, at), of_sums)
         for i in range(panel - group, step):
-            _unpack(sums[i * of_sums[1] :], used, of_out, (group + i) * LANES)
+            _unpack(sums[i * stride_of_sums :], used, of_out, (group + i) * LANES)
 
 
 @callee
@@ -115,17 +120,19 @@ def _widen(weights, at, size, block):
 @callee
 def _add_up(of_rows, depth, begin, size, of_weights, of_matrix, of_sums):
     """Add the products of one block, whose panels are `stride` numbers from one another; each
-    tile prefetches a part of the next block."""
+    tile prefetches a part of the next block, or behind the last block its rows of the result."""
     (packed, used), (weights, at, stride), (matrix, ahead) = of_rows, of_weights, of_matrix
-    sums, sums_stride = of_sums
-    row, ahead = 0, ahead + size * LANES
+    sums, sums_stride, (out, start_row, width, _), column, is_last = of_sums
+    row, ahead, of_many = 0, ahead + size * LANES, _OF_MANY if used > _MANY else 0
     tiles = (used + _HIGHEST - 1) // _HIGHEST
     step = 2 * ((LANES + 2 * tiles - 1) // (2 * tiles))  # even, for several streams
     while row < used:
         height = _height(used - row)
+        for i in range(min(height, used - row) if is_last else 0):
+            fetch_far(out, (start_row + row + i) * width + column)
         start = row * _filled(depth) + begin * height
         _add_tile(
-            height, packed, start, weights, at, stride, size, matrix, ahead, step,
+            height + of_many, packed, start, weights, at, stride, size, matrix, ahead, step,
             sums, row * LANES, sums_stride, begin == 0,
         )  # fmt: skip
         row, ahead = row + height, ahead + step * size

@@ -130,7 +130,10 @@ def test_a_batch_of_structured_answers_is_one_submission(include_raw: bool, is_a
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_branches_of_a_runnable_parallel_are_one_submission(is_async: bool) -> None:
+def test_branches_of_a_runnable_parallel_are_one_submission(
+    is_async: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forkroot.adapters.langchain.hints.forks.PATIENCE", 20.0)
     backend = ScriptedBackend(echo, is_held=True)
     model = ChatForkroot(model=backend)
     steps = {
