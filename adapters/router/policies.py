@@ -15,6 +15,7 @@ from typing import Protocol
 from ...core.api.protocol import InvalidCall
 from ...core.common.suggestions import did_you_mean
 from .loads import Loads, bits_of
+from .popularity import Popularity
 from .rendezvous import Rendezvous
 from .tree import Held, MetaTree
 
@@ -150,10 +151,14 @@ class Affinity:
       times as many, is too busy whatever it holds.
     gap, idle: one that would have so much more work than the least loaded one even after the call
       was sent there is too busy, too, if that has no more calls than `idle` or than a quarter, and
-      what is computed again is paid out of a credit: `share` of what has to be computed anyway, and
-      `credit` bytes of keys for each replica to begin with. So balance costs no more than this
-      share of the work, and roots that are fewer than the replicas are replicated at once. (Who
-      weighs the cost of each call alone has every root everywhere in the end.)
+      what is computed again is paid out of a credit: `share` of what has to be computed anyway,
+      `loss` of all prompts, and `credit` bytes of keys for each replica to begin with. So balance
+      costs no more than this share of the work and this much of the hit rate, and roots that are
+      fewer than the replicas are replicated at once. (Who weighs the cost of each call alone has
+      every root everywhere in the end.)
+    popular, reserve: a root with less than `popular` of one replica's share of recent calls is not
+      paid out of the last `reserve` of the most credit: a copy of it would soon be without calls
+      while the replica that has too many keeps them.
     """
 
     uses_tree = True
@@ -167,12 +172,17 @@ class Affinity:
         gap: int = 8,
         idle: int = 2,
         share: float = 0.05,
+        loss: float = 0.005,
         credit: int = 1 << 9,
+        popular: float = 0.5,
+        reserve: float = 0.5,
     ) -> None:
         self._replicas = replicas
         self._max_gap, self._max_ratio = max_gap, max_ratio
         self._gap, self._idle = gap, idle
-        self._share, self._credit_each = share, credit
+        self._share, self._loss, self._credit_each = share, loss, credit
+        self._popular, self._reserve = popular, reserve
+        self._popularity = Popularity()
         self._most_credit = self._credit = 0.0
         self._roots: OrderedDict[tuple[str, str], int] = OrderedDict()
         self.num_spills = 0
@@ -181,7 +191,8 @@ class Affinity:
         """As `Policy.choose`."""
         among &= self._replicas.loads.everyone
         held = self._replicas.tree.find(request.namespace, request.key, among)
-        self._earn(len(request.key) - (held[0].length if held else 0), among)
+        self._popularity.count(request.namespace, request.key)
+        self._earn(len(request.key), held[0].length if held else 0, among)
         placement = self._choose(request, among, held)
         self._replicas.tree.add(request.namespace, request.key, placement.bit)
         if request.root is not None and placement.bit:
@@ -194,12 +205,13 @@ class Affinity:
             if known & holders:
                 self._roots[root] = known & ~holders
 
-    def _earn(self, num_computed: int, among: int) -> None:
+    def _earn(self, num_bytes: int, num_held: int, among: int) -> None:
         most = float(self._credit_each * among.bit_count())
         if most > self._most_credit:
             self._credit += most - self._most_credit
         self._most_credit = most
-        self._credit = min(most, self._credit + self._share * num_computed)
+        earned = self._share * (num_bytes - num_held) + self._loss * num_bytes
+        self._credit = min(most, self._credit + earned)
 
     def _choose(self, request: Request, among: int, held: list[Held]) -> Placement:
         holders = self._holders(request, among, held)
@@ -211,7 +223,7 @@ class Affinity:
         if self._gap_of(kept, least) < min(self._gap, self._max_gap):
             return kept
         spilled = self._one_of(request, self._longest(least, held), held)
-        if self._is_far_too_busy(kept, spilled) or self._is_worth(kept, spilled):
+        if self._is_far_too_busy(kept, spilled) or self._is_worth(request, among, kept, spilled):
             self.num_spills += 1
             return spilled
         return kept
@@ -238,7 +250,7 @@ class Affinity:
         load, low = self._replicas.loads.of(kept.bit), self._replicas.loads.of(spilled.bit)
         return load - low > self._max_gap and load > self._max_ratio * low
 
-    def _is_worth(self, kept: Placement, spilled: Placement) -> bool:
+    def _is_worth(self, request: Request, among: int, kept: Placement, spilled: Placement) -> bool:
         """Whether a replica with few calls takes one from another, which it does if its work stays
         less by the gap, and what is computed again can be paid."""
         cost, loads = kept.expected - spilled.expected, self._replicas.loads
@@ -246,11 +258,17 @@ class Affinity:
         if (
             loads.of(spilled.bit) > few
             or self._gap_of(kept, spilled.bit) - cost // UNIT < self._gap
-            or cost > self._credit
+            or cost > self._credit_for(request, among)
         ):
             return False
         self._credit -= cost
         return True
+
+    def _credit_for(self, request: Request, among: int) -> float:
+        """The credit that a copy of what a call begins with may be paid out of."""
+        share = self._popularity.share(request.namespace, request.key)
+        is_popular = share * among.bit_count() >= self._popular
+        return self._credit if is_popular else self._credit - self._reserve * self._most_credit
 
     def _one_of(self, request: Request, among: int, held: list[Held]) -> Placement:
         """One of a set of equals: the one that wins the request's root, or else its prompt."""

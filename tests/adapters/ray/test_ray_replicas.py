@@ -165,7 +165,9 @@ def test_what_cannot_start_is_named_and_leaves_nothing_behind(cluster: Any) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", [{"replicas": 2}, {"ranks": 2}], ids=["replicas", "ranks"])
+@pytest.mark.parametrize(
+    "shape", [{"replicas": 2}, {"replicas": 4}, {"ranks": 2}], ids=["two", "four", "ranks"]
+)
 def test_greedy_answers_through_actors_are_those_of_one_engine(
     cluster: Any, shape: dict[str, int]
 ) -> None:

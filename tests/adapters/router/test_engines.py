@@ -26,12 +26,16 @@ def answers(backend: forkroot.Backend) -> list[str]:
 
 
 @pytest.mark.slow
-def test_four_replicas_give_the_answers_of_one_by_every_policy() -> None:
+def test_four_replicas_give_the_answers_of_one_by_every_policy_here_and_over_http() -> None:
     with forkroot.connect("tiny", **SETTINGS) as one:
         expected = answers(one)
     for policy in POLICIES:
         with forkroot.connect("tiny", replicas=4, policy=policy, **SETTINGS) as four:
             assert answers(four) == expected
+            assert isinstance(four, Router)
+            server = serving(Runtime(four, four.tokenizer, ("tiny",)))
+            with server as url, forkroot.connect(url) as remote:
+                assert answers(remote) == expected
 
 
 def test_one_two_and_served_replicas_give_the_same_answers_also_after_a_death() -> None:

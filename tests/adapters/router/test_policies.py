@@ -171,6 +171,36 @@ def test_balance_costs_no_more_than_its_share() -> None:
     assert computed <= least * 1.06
 
 
+@pytest.mark.parametrize(("num", "is_copied"), [(1, False), (10, True)])
+def test_the_last_credit_is_kept_for_roots_that_many_calls_begin_with(
+    num: int, is_copied: bool
+) -> None:
+    here = replicas(2)
+    policy = Affinity(here, credit=100, share=0.0, loss=0.0)  # of 200: enough for two copies
+    everyone = here.loads.everyone
+    for name, times in (("root", num), ("other", 10)):
+        for _ in range(times):
+            holder = policy.choose(Request("", key(name, 20)), everyone).bit
+            policy.choose(Request("", key(name, 20)), holder)
+    first = policy.choose(Request("", key("root", 20)), everyone).bit
+    send(here, first, 60)
+    moved = policy.choose(Request("", key("root", 20)), everyone).bit != first
+    assert moved is is_copied
+
+
+def test_every_prompt_earns_credit_for_balance_also_where_all_is_cached() -> None:
+    here = replicas(2)
+    policy = Affinity(here, share=0.0, loss=0.01, credit=100, reserve=0.0)  # 200: for one copy
+    one, other = Request("", key("one", 20)), Request("", key("other", 20))
+    policy.choose(one, 1)
+    policy.choose(other, 1)
+    send(here, 1, 60)
+    assert [policy.choose(request, 3).bit for request in (one, other)] == [2, 1]
+    for _ in range(100):
+        policy.choose(one, 3)
+    assert policy.choose(other, 3).bit == 2
+
+
 def test_unknown_policies_are_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidCall, match="did you mean affinity"):
         policy_of("afinity", replicas(1))
