@@ -61,8 +61,10 @@ def replica_key(options: argparse.Namespace) -> str | None:
 
 
 def _add_policy(parser: argparse.ArgumentParser) -> None:
-    text = "which replica takes a call (default affinity)"
-    parser.add_argument("--policy", choices=POLICY_NAMES, default="affinity", help=text)
+    text = f"which replica takes a call: {', '.join(POLICY_NAMES)} (default affinity)"
+    parser.add_argument(
+        "--policy", choices=POLICY_NAMES, default="affinity", metavar="NAME", help=text
+    )
 
 
 def _add_server_options(parser: argparse.ArgumentParser) -> None:

@@ -121,8 +121,8 @@ class Progress:
 def _bar(total: int) -> Any:
     from tqdm import tqdm
 
-    layout = "{desc}: {bar:20} {n}/{total} {unit}s{postfix}"
-    described = "forkroot: compiling for this processor, once"
+    layout = "{desc}: {bar:12} {n}/{total} {unit}s{postfix}"  # less than 80 columns
+    described = "forkroot: compiling, once"
     return tqdm(total=total, desc=described, unit="loop", leave=False, bar_format=layout)
 
 

@@ -19,7 +19,16 @@ import tokenizers
 
 from ..api.files import TOKENIZER_BYTES, read_bytes
 from ..api.media import Media, MediaProcessor
-from ..api.protocol import Chat, InvalidCall, InvalidModel, Segment, Text, Tokens, UnsupportedCall
+from ..api.protocol import (
+    Chat,
+    InvalidCall,
+    InvalidModel,
+    Segment,
+    Shown,
+    Text,
+    Tokens,
+    UnsupportedCall,
+)
 from .chat_template import ChatTemplate
 from .encoding import TextEncoder
 from .pictures import Picture, Placeholder, Placeholders, PromptIds
@@ -153,7 +162,8 @@ class Tokenizer:
 
     def _encode_chat(self, chat: Chat, most: int | None, namespace: str) -> PromptIds:
         if self._template is None:
-            raise UnsupportedCall("prompt", "a chat", "a model that has a chat template")
+            allowed = "text, or a model that has a chat template: this one has none"
+            raise UnsupportedCall("prompt", Shown("a chat"), allowed)
         plain = self._plain or self._plain_texts
         shown: list[Picture] = []
         segments = self._template.render(

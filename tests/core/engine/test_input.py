@@ -139,7 +139,7 @@ def prompts(job) -> list[bytes]:
             UnsupportedCall,
             "prompt",
             "a chat",
-            "a model that has a chat template",
+            "text, or a model that has a chat template: this one has none",
         ),
         (
             Call((Text("see"), Image(b"..."))),
