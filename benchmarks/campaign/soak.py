@@ -3,6 +3,10 @@
 Clients send constrained calls (each answer is checked against its constraint), legal bodies at
 their edges, forks with hints, broken bodies, and streams that they close. Afterwards no slot may be
 held; the memory of the server's processes is sampled, and its slope after a warm-up has a bar.
+
+Under load, memory depends on what is open at the moment: by tens of MB, more than hours of a small
+leak. So in a long run the clients pause from time to time until nothing is at work and freed pages
+were given back, and the slope is that of the memory which is held then.
 """
 
 from __future__ import annotations
@@ -18,17 +22,20 @@ from typing import Any, NamedTuple
 
 from forkroot.benchmarks.campaign.legal import CHAT, COMPLETION, GENERATE, PATHS, legal
 from forkroot.benchmarks.campaign.malformed import wrong_bodies
-from forkroot.benchmarks.campaign.memory import Growth, growth, watched
+from forkroot.benchmarks.campaign.memory import Growth, Sample, growth, sample, watched
 from forkroot.benchmarks.campaign.openapi import is_well
 from forkroot.benchmarks.campaign.runner import Bars, Plan, Verdict
 from forkroot.benchmarks.server.server_child import Served, serving
 from forkroot.benchmarks.server.server_client import Answer, Line, request
+from forkroot.core.common.memory import SECONDS_BETWEEN_TRIMS
 
 CLIENTS = 12
 MAX_SLOPE = 1.0  # MB an hour after the warm-up
 MAX_GROWTH = 24.0  # MB over the last half of a run that is too short for a slope
 MAX_PROCESSES = 9  # the server, its engine, a spare one, compilers, and what they start in between
 _SECONDS_FOR_A_SLOPE = 1800.0
+_SECONDS_OF_LOAD = 100.0  # between two pauses of a run that is long enough for a slope
+_SECONDS_TO_TRIM = SECONDS_BETWEEN_TRIMS + 2.0
 _SECONDS_TO_ANSWER, _TICK = 60.0, 1.0
 _BRANCHES = 6
 # Small caches: all are soon full, and memory grows no more for them.
@@ -55,13 +62,26 @@ class Soak:
         self._seconds_awake = 0.0
         self.counts: Counter[str] = Counter()
         self.faults: list[str] = []
+        self.at_rest: list[Sample] = []  # memory, at the end of each pause
 
     async def run(self, seconds: float) -> None:
-        """All clients until the time is over."""
+        """All clients until the time is over; of a long time, with pauses."""
         end = time.monotonic() + seconds
+        has_pauses = seconds >= _SECONDS_FOR_A_SLOPE
         clock = asyncio.create_task(self._count_seconds())
-        await asyncio.gather(*(self._client(end) for _ in range(CLIENTS)))
+        while (left := end - time.monotonic()) > 0:
+            pause_at = time.monotonic() + (min(left, _SECONDS_OF_LOAD) if has_pauses else left)
+            await asyncio.gather(*(self._client(pause_at) for _ in range(CLIENTS)))
+            if has_pauses:
+                await self._rest()
         clock.cancel()
+
+    async def _rest(self) -> None:
+        """Wait until nothing is at work and freed pages were given back, and sample the memory."""
+        if await asyncio.to_thread(self._served.quiet_after) is None:
+            self.faults.append("calls are still open long after their clients")
+        await asyncio.sleep(_SECONDS_TO_TRIM)
+        self.at_rest.append(await asyncio.to_thread(sample, self._served.process.pid))
 
     async def _count_seconds(self) -> None:
         """Count the time in which this process runs: it may be stopped with its server for a
@@ -185,19 +205,22 @@ def run(plan: Plan) -> Verdict:
         found = served.metrics()
         leaked = found["slots"] - found["free_slots"] - found["cached_slots"]
         bars.equal("slots_leaked", int(leaked), 0)
-    _judge_memory(bars, growth(memory), plan.seconds)
+    _judge_memory(bars, growth(memory), growth(soak.at_rest) if soak.at_rest else None)
     return bars.verdict("soak")
 
 
-def _judge_memory(bars: Bars, found: Growth, seconds: float) -> None:
-    """The slope over the second half of a long run; the growth over that of a short one."""
+def _judge_memory(bars: Bars, found: Growth, at_rest: Growth | None) -> None:
+    """The slope over the second half of a long run, at rest; the growth over that of a short one.
+    at_rest: of a long run."""
     bars.note(memory_mb=found.mb, processes=found.most, slopes_mb_per_hour=found.mb_per_hour)
     bars.note(slope_bounds_mb_per_hour=found.bounds, memory_series_mb=found.series)
     bars.at_most("num_processes", sum(found.most.values()), MAX_PROCESSES)
-    if seconds >= _SECONDS_FOR_A_SLOPE:
-        bars.at_most("memory_mb_per_hour", found.mb_per_hour["all"], MAX_SLOPE)
-    else:
+    if at_rest is None:
         bars.at_most("memory_growth_mb", found.late_mb, MAX_GROWTH)
+        return
+    bars.note(at_rest_slopes_mb_per_hour=at_rest.mb_per_hour, at_rest_series_mb=at_rest.series)
+    bars.note(at_rest_slope_bounds_mb_per_hour=at_rest.bounds)
+    bars.at_most("memory_mb_per_hour", at_rest.mb_per_hour["all"], MAX_SLOPE)
 
 
 def _text(path: str, answer: Answer) -> tuple[str, str]:
