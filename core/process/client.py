@@ -50,7 +50,7 @@ from .launch import start_engine
 from .liveness import LivenessMonitor, checks, descendants
 
 _SECONDS_TO_CLOSE = 10.0
-_SECONDS_TO_END = 3.0  # where its engine has died
+_SECONDS_TO_END = 3.0  # where its engine has died, or is loading
 _DEVICE_FACTOR = 10
 
 
@@ -93,8 +93,9 @@ class ProcessBackend(ProcessLocal):
         self._has_ended = threading.Event()
         self._reader = threading.Thread(target=self._read, name="forkroot-process", daemon=True)
         self._reader.start()
+        self._is_loaded = False
         close_at_exit(self)
-        timeout, self._is_loaded = self._config.hang_timeout, False
+        timeout = self._config.hang_timeout
         if timeout is not None:
             threading.Thread(target=self._monitor, args=(timeout,), daemon=True).start()
         try:
@@ -194,8 +195,9 @@ class ProcessBackend(ProcessLocal):
             self._is_closed = True
         self._connection.send("close")
         self._connection.close()
-        try:
-            self._process.wait(_SECONDS_TO_END if self._has_died else _SECONDS_TO_CLOSE)
+        is_at_work = self._is_loaded and not self._has_died
+        try:  # one that is still loading has no call to end
+            self._process.wait(_SECONDS_TO_CLOSE if is_at_work else _SECONDS_TO_END)
         except subprocess.TimeoutExpired:
             self._kill_child("did not close, and was killed")
             self._process.wait()

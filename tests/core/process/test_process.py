@@ -350,6 +350,26 @@ def test_a_child_that_is_slow_does_not_hang_and_closing_ends_it_and_its_calls() 
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_that_is_interrupted_while_it_loads_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As by Ctrl-C while kernels are compiled: the child reads nothing then."""
+    stopped: list[int] = []
+
+    def interrupted(backend: ProcessBackend, kind: str, *details: str) -> None:
+        os.kill(backend.pid, signal.SIGSTOP)
+        stopped.append(backend.pid)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ProcessBackend, "_request", interrupted)
+    monkeypatch.setattr(client, "_SECONDS_TO_CLOSE", 1e6)
+    monkeypatch.setattr(client, "_SECONDS_TO_END", 0.05)
+    with pytest.raises(KeyboardInterrupt):
+        ProcessBackend("tiny")
+    with pytest.raises(ProcessLookupError):
+        os.kill(stopped[0], 0)
+
+
 def test_a_fork_of_the_parent_does_not_end_the_child(backend: ProcessBackend) -> None:
     heir = os.fork()
     if heir == 0:
