@@ -12,9 +12,10 @@ import contextlib
 import functools
 import hashlib
 import pickle
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from .features import fingerprint
 
@@ -23,6 +24,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+_SECONDS_BETWEEN_TRIES = 0.1
 # Full disks, files cut short, code of modules that are not there.
 _BROKEN = (OSError, EOFError, ValueError, ImportError, AttributeError, pickle.UnpicklingError)
 
@@ -44,6 +46,36 @@ def enable_cache(compiler: Any) -> None:
 def has_cache(compiler: Any) -> bool:
     """Whether `enable_cache` found a folder for this compiler."""
     return hasattr(compiler._cache, "_cache_file")
+
+
+@contextlib.contextmanager
+def turn_of(compiler: Any, seconds: float) -> Iterator[bool]:
+    """Wait until no other process is within this for the folder of a compiler's cache: of several
+    that start together one compiles, and the others find its code. Gives whether it had to wait.
+    After so many seconds, and where there are no such locks, it goes on without; a process that
+    ends gives its turn up."""
+    has_waited = False
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError, AttributeError):
+            folder = Path(compiler._cache._cache_file._cache_path)
+            folder.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context((folder / "forkroot-compiling.lock").open("a"))
+            end = time.monotonic() + seconds
+            while not _is_taken(file) and time.monotonic() < end:
+                has_waited = True
+                time.sleep(_SECONDS_BETWEEN_TRIES)
+        yield has_waited
+
+
+def _is_taken(file: IO[str]) -> bool:
+    """Whether this process has the lock of a file now. Raises OSError where there are no locks."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def is_cached(compiler: Any, signature: Any) -> bool:

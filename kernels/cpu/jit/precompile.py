@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .code_cache import has_cache, is_cached
+from .code_cache import has_cache, is_cached, turn_of
 from .features import fingerprint
 from .loops import Loop, notify
 
@@ -49,6 +49,7 @@ class Plan(NamedTuple):
 
 def compiler_of(loop: Loop) -> tuple[Any, Any]:
     """Numba's compiler of a loop, which has compiled nothing yet, and the signature to compile."""
+    fingerprint()  # numba is restricted to this process's features before it makes anything
     if not loop.signature:
         from .addresses import ENTERED, entry_compiler
 
@@ -81,11 +82,16 @@ def num_workers(loops: Sequence[Loop], num_cores: int) -> int:
 
 
 def run(plan: Plan) -> None:
-    """Compile as planned and notify listeners of each loop. The workers are always ended."""
+    """Compile as planned and notify listeners of each loop. The workers are always ended. One process
+    does so at a time; what it has left in the cache the next one only looks up."""
     remaining = list(plan.loops)
     with contextlib.ExitStack() as stack:
+        if plan.num_workers:
+            compiler, _ = compiler_of(remaining[0])
+            if stack.enter_context(turn_of(compiler, _PATIENCE)):
+                remaining = _not_cached(remaining)
         waiting = stack.enter_context(selectors.DefaultSelector())
-        for _ in range(plan.num_workers):
+        for _ in range(min(plan.num_workers, len(remaining))):
             with contextlib.suppress(OSError):  # no more processes
                 worker = _Worker()
                 stack.callback(worker.close)
@@ -99,6 +105,17 @@ def run(plan: Plan) -> None:
                 if not key.fileobj.advance(remaining):
                     waiting.unregister(key.fileobj)
                     key.fileobj.close()
+
+
+def _not_cached(loops: Sequence[Loop]) -> list[Loop]:
+    """Those that no process has compiled meanwhile; listeners are notified of the others."""
+    found = []
+    for loop in loops:
+        if is_cached(*compiler_of(loop)):
+            notify(loop.name, "cached")
+        else:
+            found.append(loop)
+    return found
 
 
 def next_loop(remaining: Sequence[Loop], families: set[str]) -> Loop:

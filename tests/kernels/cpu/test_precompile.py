@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ pytest.importorskip("numba")
 
 import numba
 
-from forkroot.kernels.cpu.jit import code_cache, precompile
+from forkroot.kernels.cpu.jit import code_cache, precompile, precompile_worker
 from forkroot.kernels.cpu.jit.loops import LOOPS, Event
 from forkroot.kernels.cpu.jit.precompile import Plan, num_workers, plan, run
 
@@ -78,6 +79,27 @@ def test_workers_compile_loops_into_the_cache_of_this_process(
     )
     assert len(started) == 2
     assert all(process.poll() is not None for process in started)
+
+
+def test_of_processes_that_start_together_one_compiles(
+    cache: Path, notified: list[tuple[str, Event]], started: list[subprocess.Popen[bytes]]
+) -> None:
+    compiler, _ = precompile.compiler_of(SMALL[0])
+    with code_cache.turn_of(compiler, 60) as has_waited:
+        assert not has_waited
+        other = threading.Thread(target=run, args=(Plan(SMALL, 2),))
+        other.start()
+        assert all(precompile_worker._compile(loop) for loop in SMALL)
+        assert (started, notified) == ([], [])
+    other.join()
+    assert started == []
+    assert notified == [(loop.name, "cached") for loop in SMALL]
+
+
+def test_a_process_that_compiles_for_ever_keeps_no_other_waiting(cache: Path) -> None:
+    compiler, _ = precompile.compiler_of(SMALL[0])
+    with code_cache.turn_of(compiler, 60), code_cache.turn_of(compiler, 0.2) as has_waited:
+        assert has_waited
 
 
 def test_only_loops_that_are_not_in_the_cache_are_planned(cache: Path) -> None:
