@@ -82,8 +82,8 @@ def num_workers(loops: Sequence[Loop], num_cores: int) -> int:
 
 
 def run(plan: Plan) -> None:
-    """Compile as planned and notify listeners of each loop. The workers are always ended. One process
-    does so at a time; what it has left in the cache the next one only looks up."""
+    """Compile as planned and notify listeners of each loop. The workers are always ended. One
+    process does so at a time; what it has left in the cache the next one only looks up."""
     remaining = list(plan.loops)
     with contextlib.ExitStack() as stack:
         if plan.num_workers:
