@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from forkroot.benchmarks.common.programs import Program, Step
 from forkroot.core.api.protocol import Call, ForkHint, Tokens
+from forkroot.core.common.intervals import longest_chain
 
 Key: TypeAlias = tuple[int, object, int | None, tuple[str, ...]]
 
@@ -94,28 +95,15 @@ def _hint(index: int, seen: Seen, calls: Listed[Seen]) -> ForkHint:
     num_tokens = sum(it.call.sampling.max_tokens or 0 for it in open_)
     own = seen.text[: len(ids_of(seen.call)) + 1]
     users = [it for it in later if ids_of(it.call)[: len(own)] == own]
-    next_use = _steps_between(seen, users[0], calls) if users else 0
+    between = [it for it in calls if users and seen.ended < it.begun and it.ended < users[0].begun]
+    next_use = 1 + _longest_path(between) if users else 0
     name = f"program {index}"
     return ForkHint("", None, None, 2, name, _longest_path(later), num_tokens, next_use)
 
 
 def _longest_path(later: Listed[Seen]) -> int:
-    """Calls on the longest path through these calls."""
-    paths: list[tuple[Seen, int]] = []
-    for it in reversed(later):
-        rest = max((num for other, num in paths if other.begun > it.ended), default=0)
-        paths.append((it, rest + 1))
-    return max((num for _, num in paths), default=0)
-
-
-def _steps_between(seen: Seen, user: Seen, calls: Listed[Seen]) -> int:
-    """Steps of a program from a call to the one that uses its text: calls one after another."""
-    steps, at = 1, seen.ended
-    between = [it for it in calls if seen.ended < it.begun and it.ended < user.begun]
-    for it in sorted(between, key=lambda it: it.ended):
-        if it.begun > at:
-            steps, at = steps + 1, it.ended
-    return steps
+    """The most of these calls that were made one after another."""
+    return longest_chain((it.begun, it.ended) for it in later)
 
 
 def ids_of(call: Call) -> tuple[int, ...]:

@@ -294,14 +294,15 @@ def main() -> None:
     options.add_argument("--faults", action="store_true", help="kill replicas")
     args = options.parse_args()
     gc.set_threshold(*GARBAGE)
-    rows = [
-        measure(name, SHAPES[name], num, args.policies, args)
-        for num in args.replicas
-        for name in args.only
-    ]
     fixed = {"zipf": args.zipf, "scale": args.scale, "programs": args.programs}
     fixed |= {"slots": args.slots, "faults": args.faults}
-    report("router_simulation", {"rows": rows}, args.out, seed=args.seed, **fixed)
+    for num in args.replicas:
+        rows: list[dict[str, Any]] = []
+        try:
+            for name in args.only:
+                rows.append(measure(name, SHAPES[name], num, args.policies, args))
+        finally:  # what was measured is kept where the rest takes too long
+            report("router_simulation", {"rows": rows}, args.out, seed=args.seed, **fixed)
 
 
 if __name__ == "__main__":
