@@ -44,6 +44,8 @@ def routes(runtime: Runtime) -> APIRouter:
 
     @router.post(PATH)
     async def submit(body: dict[str, Any], request: Request) -> Response:
+        """One call of forkroot's protocol. The answer is server-sent events."""
+
         def checked() -> Call:
             call = call_of(body)
             call.check()
@@ -65,6 +67,7 @@ def routes(runtime: Runtime) -> APIRouter:
 
     @router.delete(PATH + "/{name}")
     async def cancel(name: str, request: Request) -> dict[str, Any]:
+        """End an open call early; its answer ends with what there is."""
         owner, reply = at_work.get(name, (None, None))
         if reply is None or owner != owner_of(request):
             message = f"no call at work has the id {name!r:.100}"
@@ -74,6 +77,7 @@ def routes(runtime: Runtime) -> APIRouter:
 
     @router.get(INFO_PATH)
     async def info(request: Request) -> dict[str, Any]:
+        """What the server runs: model, features, counters and load."""
         found: BackendInfo = await asyncio.to_thread(runtime.backend.info)
         sees_all = request.state.request_context.client.is_admin
         # Only an admin may see counters of other clients.

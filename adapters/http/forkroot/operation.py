@@ -39,11 +39,13 @@ def routes(runtime: Runtime, registry: RequestRegistry, metrics: Metrics) -> API
 
     @router.get("/health")
     async def health() -> dict[str, str]:
+        """Whether the engine is alive."""
         await _check_alive(registry, thread)
         return {"status": "ok"}
 
     @router.get("/ready")
     async def ready() -> dict[str, str]:
+        """Whether the server takes requests; 503 while it drains."""
         if registry.is_draining:
             raise draining()
         await _check_alive(registry, thread)
@@ -53,6 +55,7 @@ def routes(runtime: Runtime, registry: RequestRegistry, metrics: Metrics) -> API
 
     @router.get("/health_generate")
     async def health_generate() -> dict[str, Any]:
+        """Whether the engine generates: it writes one token."""
         sampling = Sampling(max_tokens=1, temperature=0.0)
         call = Call((Text("Hello"),), sampling, deadline=_SECONDS_FOR_A_TOKEN)
         try:
@@ -65,25 +68,30 @@ def routes(runtime: Runtime, registry: RequestRegistry, metrics: Metrics) -> API
 
     @router.get("/metrics")
     async def prometheus() -> Response:
+        """Metrics in the format of Prometheus."""
         page = await asyncio.to_thread(metrics.page)
         return Response(page, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     @router.post("/reset_prefix_cache")  # as vLLM calls it
     @router.post("/flush_cache")
     async def flush_cache() -> dict[str, Any]:
+        """Evict all cached tokens that no open call uses."""
         tokens = await asyncio.to_thread(registry.clear_cache)
         return {"success": True, "tokens": tokens}
 
     @router.post("/drain")
     async def drain() -> dict[str, Any]:
+        """Take no new requests from now on; open ones go on."""
         return {"draining": True, "open": registry.drain(True)}
 
     @router.delete("/drain")
     async def resume() -> dict[str, Any]:
+        """Take requests again after a drain."""
         return {"draining": False, "open": registry.drain(False)}
 
     @router.post("/abort_request")
     async def abort_request(request: AbortRequest) -> Response:
+        """End requests early: those of a `rid`, or all of this client."""
         if not request.rid and not request.abort_all:
             raise InvalidCall("rid", request.rid, "the id of a request, or abort_all=true")
         return JSONResponse({"aborted": registry.abort(None if request.abort_all else request.rid)})

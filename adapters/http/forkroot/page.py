@@ -59,6 +59,7 @@ def routes(runtime: Runtime) -> APIRouter:
 
     @router.get("/live")
     async def live(request: Request) -> Response:
+        """What the live page shows, as server-sent events. For admins."""
         if not request.state.request_context.client.is_admin:
             raise _refused("authorization" in request.headers)
         headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}

@@ -128,6 +128,7 @@ def routes(runtime: Runtime) -> APIRouter:
 
     @router.post("/v1/prefixes", response_model=PrefixReply)
     async def plant(body: PrefixBody, request: Request) -> Response:
+        """Compute a prefix that calls will share, and pin it in the cache for a while."""
         check_model(runtime, body.model)
         name = f"prefix-{uuid.uuid4().hex}"
         hint = hint_of({"root": name if body.root is None else body.root})
@@ -153,6 +154,7 @@ def routes(runtime: Runtime) -> APIRouter:
 
     @router.delete("/v1/prefixes/{name}")
     async def release(name: str, request: Request) -> ReleasedReply:
+        """Pin a prefix no longer."""
         prefix = known.get(name)
         if prefix is None or prefix.owner != owner_of(request):
             message = f"no prefix has the id {name!r:.100}"

@@ -31,6 +31,7 @@ def routes(runtime: Runtime) -> APIRouter:
 
     @router.get(EVICTIONS_PATH)
     async def evictions(request: Request, after: int = -1) -> dict[str, Any]:
+        """What was evicted since an earlier report; for routers."""
         report = await asyncio.to_thread(_reader(runtime.backend, request, "evictions"), after)
         space = request.state.request_context.client.namespace
         shown: dict[str, Any] = plain(replace(report, evictions=_own(report.evictions, space)))
@@ -38,6 +39,7 @@ def routes(runtime: Runtime) -> APIRouter:
 
     @router.get(PREFIXES_PATH)
     async def cached(request: Request) -> dict[str, Any]:
+        """The cached prefixes that were used last, as digests; for routers."""
         report = await asyncio.to_thread(_reader(runtime.backend, request, "prefixes"))
         space = request.state.request_context.client.namespace
         shown: dict[str, Any] = plain(replace(report, prefixes=_own(report.prefixes, space)))
@@ -45,6 +47,7 @@ def routes(runtime: Runtime) -> APIRouter:
 
     @router.get(REPORT_PATH)
     async def programs(request: Request, tenant: str | None = None) -> dict[str, Any]:
+        """What programs used and what caching saved them, by kind."""
         client = request.state.request_context.client
         read = _method(runtime.backend, "program_report", "what programs have used")
         if not client.is_admin:

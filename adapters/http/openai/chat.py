@@ -37,6 +37,7 @@ def routes(runtime: Runtime) -> APIRouter:
 
     @router.post("/v1/chat/completions")
     async def chat_completions(given: ChatRequest, http: Request) -> Response:
+        """OpenAI's chat completions."""
         check_model(runtime, given.model)
         check_stream_options(given)
         contents = (

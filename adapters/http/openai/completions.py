@@ -56,6 +56,7 @@ def routes(runtime: Runtime) -> APIRouter:
 
     @router.post("/v1/completions")
     async def completions(given: CompletionRequest, http: Request) -> Response:
+        """OpenAI's completions: text that continues one or several prompts."""
         check_model(runtime, given.model)
         check_stream_options(given)
         request = settled(given)

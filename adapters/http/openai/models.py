@@ -41,29 +41,34 @@ def routes(runtime: Runtime, settings: Settings) -> APIRouter:
 
     @router.get("/v1/models")
     async def models() -> dict[str, Any]:
+        """The model that is served."""
         info = await asyncio.to_thread(runtime.backend.info)
         cards = [card(name, info.context_len) for name in runtime.names]
         return {"object": "list", "data": cards}
 
     @router.get("/v1/models/{name:path}")
     async def model(name: str) -> dict[str, Any]:
+        """The served model, by its name."""
         check_model(runtime, name)
         info = await asyncio.to_thread(runtime.backend.info)
         return card(name, info.context_len)
 
     @router.post("/tokenize")
     async def tokenize(request: TokenizeRequest) -> Response:
+        """The tokens of a text or a chat."""
         check_model(runtime, request.model)
         info = await asyncio.to_thread(runtime.backend.info)
         return await asyncio.to_thread(_tokenized, runtime, request, form, info.context_len)
 
     @router.post("/detokenize")
     async def detokenize(request: DetokenizeRequest) -> Response:
+        """The text of tokens."""
         check_model(runtime, request.model)
         return await asyncio.to_thread(_detokenized, runtime, request.tokens)
 
     @router.get("/tokenizer_info")
     async def tokenizer_info() -> dict[str, Any]:
+        """Special tokens and chat template of the tokenizer."""
         size = len(runtime.texts.token_bytes)
         return {"vocab_size": size, **settings.tokenizer_info}
 

@@ -49,6 +49,7 @@ def routes(runtime: Runtime) -> APIRouter:
 
     @router.post("/v1/responses")
     async def responses(request: ResponsesRequest, http: Request) -> Response:
+        """OpenAI's responses, without stored state."""
         check_model(runtime, request.model)
         try:
             media = await media_parts(runtime, contents_of(request))

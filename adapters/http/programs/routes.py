@@ -103,6 +103,7 @@ def routes(runtime: Runtime, registry: RequestRegistry) -> APIRouter:
 
     @router.put(PROGRAMS_PATH + "/{digest}", response_model=ProgramReply, openapi_extra=found)
     async def keep(body: dict[str, Any], request: Request) -> Response:
+        """Keep a compiled program: the body is its graph, by whose digest it is known."""
         content = await request.body()
         key = _key(request, _namespace(request))
         try:
@@ -119,6 +120,7 @@ def routes(runtime: Runtime, registry: RequestRegistry) -> APIRouter:
 
     @router.post(PROGRAMS_PATH + "/{digest}/run", openapi_extra=path)
     async def run(body: RunBody, request: Request) -> Response:
+        """Run a kept program. The last server-sent event of the answer has its state."""
         try:
             asked = RunRequest.from_json(body.model_dump(exclude_none=True))
             key = _key(request, asked.namespace)
@@ -134,6 +136,7 @@ def routes(runtime: Runtime, registry: RequestRegistry) -> APIRouter:
 
     @router.delete(PROGRAMS_PATH + "/{digest}", openapi_extra=found)
     async def forget(request: Request) -> ForgottenReply:
+        """Keep a program no longer."""
         key = _key(request, _namespace(request))
         if not store.remove(key):
             raise _unknown(key.digest)

@@ -45,11 +45,13 @@ def routes(runtime: Runtime) -> APIRouter:
     @router.get("/get_model_info")
     @router.get("/model_info")
     async def model_info() -> dict[str, Any]:
+        """SGLang's description of the model."""
         return {**facts, "has_image_understanding": await takes_images(runtime)}
 
     @router.get("/get_server_info")
     @router.get("/server_info")
     async def server_info() -> dict[str, Any]:
+        """SGLang's description of the server, with its counters."""
         info = await asyncio.to_thread(runtime.backend.info)
         return {
             **facts,
@@ -64,6 +66,7 @@ def routes(runtime: Runtime) -> APIRouter:
     @router.post("/generate")
     @router.put("/generate")
     async def generate(body: GenerateBody, request: Request) -> Response:
+        """SGLang's own request: a text and `sampling_params`."""
         name = _named(request, body.rid)
         media = await media_texts(runtime, media_of(body))
         read = partial(prompt_requests_of, body, runtime.limits, name, media)

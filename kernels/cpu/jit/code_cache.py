@@ -49,11 +49,11 @@ def has_cache(compiler: Any) -> bool:
 
 
 @contextlib.contextmanager
-def turn_of(compiler: Any, seconds: float) -> Iterator[bool]:
-    """Wait until no other process is within this for the folder of a compiler's cache: of several
+def compiling_lock(compiler: Any, seconds: float) -> Iterator[bool]:
+    """The lock of those that compile into the folder of a compiler's cache: of several processes
     that start together one compiles, and the others find its code. Gives whether it had to wait.
     After so many seconds, and where there are no such locks, it goes on without; a process that
-    ends gives its turn up."""
+    ends releases it."""
     has_waited = False
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError, AttributeError):

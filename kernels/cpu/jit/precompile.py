@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .code_cache import has_cache, is_cached, turn_of
+from .code_cache import has_cache, is_cached, compiling_lock
 from .features import fingerprint
 from .loops import Loop, notify
 
@@ -88,7 +88,7 @@ def run(plan: Plan) -> None:
     with contextlib.ExitStack() as stack:
         if plan.num_workers:
             compiler, _ = compiler_of(remaining[0])
-            if stack.enter_context(turn_of(compiler, _PATIENCE)):
+            if stack.enter_context(compiling_lock(compiler, _PATIENCE)):
                 remaining = _not_cached(remaining)
         waiting = stack.enter_context(selectors.DefaultSelector())
         for _ in range(min(plan.num_workers, len(remaining))):

@@ -85,7 +85,7 @@ def test_of_processes_that_start_together_one_compiles(
     cache: Path, notified: list[tuple[str, Event]], started: list[subprocess.Popen[bytes]]
 ) -> None:
     compiler, _ = precompile.compiler_of(SMALL[0])
-    with code_cache.turn_of(compiler, 60) as has_waited:
+    with code_cache.compiling_lock(compiler, 60) as has_waited:
         assert not has_waited
         other = threading.Thread(target=run, args=(Plan(SMALL, 2),))
         other.start()
@@ -98,7 +98,10 @@ def test_of_processes_that_start_together_one_compiles(
 
 def test_a_process_that_compiles_for_ever_keeps_no_other_waiting(cache: Path) -> None:
     compiler, _ = precompile.compiler_of(SMALL[0])
-    with code_cache.turn_of(compiler, 60), code_cache.turn_of(compiler, 0.2) as has_waited:
+    with (
+        code_cache.compiling_lock(compiler, 60),
+        code_cache.compiling_lock(compiler, 0.2) as has_waited,
+    ):
         assert has_waited
 
 

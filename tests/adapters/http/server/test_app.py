@@ -298,6 +298,8 @@ def test_deadlines_of_the_server_hold_for_every_request(runtime: Runtime) -> Non
 def test_the_server_describes_itself(runtime: Runtime) -> None:
     paths = build_app(runtime).openapi()["paths"]
     assert {"/v1/chat/completions", "/v1/completions", "/generate", "/health"} <= set(paths)
+    operations = [(path, it) for path, of_path in paths.items() for it in of_path.values()]
+    assert [path for path, it in operations if not it.get("description")] == []
 
 
 def test_what_is_known_of_the_tokenizer_is_reported(runtime: Runtime) -> None:
