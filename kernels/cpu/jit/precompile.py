@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .code_cache import has_cache, is_cached, compiling_lock
+from .code_cache import compiling_lock, has_cache, is_cached
 from .features import fingerprint
 from .loops import Loop, notify
 
