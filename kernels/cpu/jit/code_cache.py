@@ -64,6 +64,7 @@ def compiling_lock(compiler: Any, seconds: float) -> Iterator[bool]:
             while not _is_taken(file) and time.monotonic() < end:
                 has_waited = True
                 time.sleep(_SECONDS_BETWEEN_TRIES)
+            stack.callback(_unlock, file)
         yield has_waited
 
 
@@ -76,6 +77,12 @@ def _is_taken(file: IO[str]) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _unlock(file: IO[str]) -> None:
+    """Closing is not enough: a fork of this process may hold the file open."""
+    if fcntl is not None:
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def is_cached(compiler: Any, signature: Any) -> bool:
