@@ -194,7 +194,7 @@ class EvictionOrder:
         if not tenant.unlocked or (tenant.listed is not None and tenant.listed >= usage):
             return
         if len(self._largest) > 2 * len(self._tenants) + 16:
-            self._largest = [it for it in self._largest if -it[0] == it[2].listed]
+            self._largest[:] = [it for it in self._largest if -it[0] == it[2].listed]
             heapq.heapify(self._largest)
         tenant.listed = usage
         heapq.heappush(self._largest, (-usage, next(self._entries), tenant))

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from forkroot.core.api.batch import Ints
 from forkroot.core.radix.cache import Lease, RadixCache
-from forkroot.core.radix.eviction import LAPSE, QUANTUM
+from forkroot.core.radix.eviction import LAPSE, QUANTUM, EvictionOrder
 from forkroot.core.radix.host import HostTier
+from forkroot.core.radix.node import Node
 
 CAPACITY = 8192
 PROMPT = 128  # tokens
@@ -119,6 +120,20 @@ def test_a_tenant_that_uses_its_prompts_is_not_idle() -> None:
             tenants.run("modest", prompt)
         tenants.flood("busy", 1)
     assert tenants.hit_rate("modest", prompts) == 1.0
+
+
+def test_a_tenant_is_found_while_outdated_entries_are_dropped() -> None:
+    order = EvictionOrder(1000)
+    for namespace in ("stays", "leaves"):
+        order.enter(namespace, namespace)
+        order.use(namespace)
+    node = Node(1, "stays", Node(0, "stays"))
+    order.add(node)
+    for _ in range(40):
+        order.count("stays", 2)
+    order.leave("leaves")
+    order.count("stays", -1)
+    assert order.next() is node
 
 
 def test_a_large_allocation_takes_no_more_of_a_tenant_than_down_to_the_others() -> None:
