@@ -35,6 +35,20 @@ class AbortRequest(Body):
 def routes(runtime: Runtime, registry: RequestRegistry, metrics: Metrics) -> APIRouter:
     """The routes of operation."""
     router = APIRouter(route_class=BodyRoute.of(runtime))
+    _add_health(router, runtime, registry)
+    _add_control(router, registry)
+
+    @router.get("/metrics")
+    async def prometheus() -> Response:
+        """Metrics in the format of Prometheus."""
+        page = await asyncio.to_thread(metrics.page)
+        return Response(page, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    return router
+
+
+def _add_health(router: APIRouter, runtime: Runtime, registry: RequestRegistry) -> None:
+    """Add the routes which say whether the server and its engine work."""
     thread = ThreadPoolExecutor(1, "forkroot-health")
 
     @router.get("/health")
@@ -66,11 +80,9 @@ def routes(runtime: Runtime, registry: RequestRegistry, metrics: Metrics) -> API
             raise _unready("no token can be generated") from error
         return {"status": "ok", "tokens": completion.usage.completion_tokens}
 
-    @router.get("/metrics")
-    async def prometheus() -> Response:
-        """Metrics in the format of Prometheus."""
-        page = await asyncio.to_thread(metrics.page)
-        return Response(page, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+def _add_control(router: APIRouter, registry: RequestRegistry) -> None:
+    """Add the routes which evict what is cached, drain the server and end requests."""
 
     @router.post("/reset_prefix_cache")  # as vLLM calls it
     @router.post("/flush_cache")
@@ -95,8 +107,6 @@ def routes(runtime: Runtime, registry: RequestRegistry, metrics: Metrics) -> API
         if not request.rid and not request.abort_all:
             raise InvalidCall("rid", request.rid, "the id of a request, or abort_all=true")
         return JSONResponse({"aborted": registry.abort(None if request.abort_all else request.rid)})
-
-    return router
 
 
 async def _check_alive(registry: RequestRegistry, thread: ThreadPoolExecutor) -> None:

@@ -33,14 +33,7 @@ LONGEST_ID = 128
 def routes(runtime: Runtime) -> APIRouter:
     """The routes of SGLang's surface."""
     router = APIRouter(tags=["sglang"], route_class=BodyRoute.of(runtime))
-    facts = {
-        "model_path": runtime.name,
-        "tokenizer_path": runtime.name,
-        "is_generation": True,
-        "preferred_sampling_params": None,
-        "weight_version": "default",
-        "has_audio_understanding": False,
-    }
+    facts = _facts_of(runtime.name)
 
     @router.get("/get_model_info")
     @router.get("/model_info")
@@ -93,6 +86,18 @@ def routes(runtime: Runtime) -> APIRouter:
         return JSONResponse({"success": True})
 
     return router
+
+
+def _facts_of(name: str) -> dict[str, Any]:
+    """What SGLang says of a model, where it is the same for all of forkroot's models."""
+    return {
+        "model_path": name,
+        "tokenizer_path": name,
+        "is_generation": True,
+        "preferred_sampling_params": None,
+        "weight_version": "default",
+        "has_audio_understanding": False,
+    }
 
 
 async def _events(
