@@ -116,7 +116,7 @@ class Engine:
         self._jobs.step_started = started
         self._scheduler.shares.begin(started, is_alone=self._in_flight is None)
         self._roots.expire(started)
-        self._scheduler.pauses.fetch(started)
+        self._scheduler.expire(started)
         self._jobs.expire(started)
         if self._launcher is None or self._needs_sync_step:
             parts = self._scheduler.schedule()
@@ -160,6 +160,7 @@ class Engine:
         """Forget what no running call uses, pinned roots included; returns how many tokens."""
         self._roots.release_all()
         self._scheduler.pauses.clear()
+        self._scheduler.working_sets.clear()
         self._features.clear()
         return self._cache.clear()
 

@@ -185,6 +185,17 @@ class RootPinning:
         self._cache = cache
         self._roots = roots
         self._is_on = is_on
+        self._expected: dict[Job, int | None] = {}  # roots that are sent ahead: branches to come
+
+    def expect(self, job: Job) -> None:
+        """A call has come; if it sends a root ahead, branches may end before it is computed."""
+        hint = self._hint(job)
+        if hint is not None and hint.root and job.is_prefill_only:
+            self._expected[job] = hint.branches
+
+    def forget(self, job: Job) -> None:
+        """A call has ended."""
+        self._expected.pop(job, None)
 
     def pin(self, sequence: Sequence, now: float) -> None:
         """Pin what an ended sequence leaves in the cache, if branches wait for this root."""
@@ -195,7 +206,8 @@ class RootPinning:
             return
         if job.is_prefill_only or not self._roots.has(space_of(job), hint.root):
             lease = self._cache.acquire(job.call.namespace, sequence.ids[:length], length)
-            self._roots.pin(space_of(job), hint.root, lease, hint.branches, now)
+            num_left = self._expected.get(job, hint.branches)
+            self._roots.pin(space_of(job), hint.root, lease, num_left, now)
 
     def count_root_tokens(self, sequence: Sequence) -> int:
         """The cached tokens of a sequence that belong to the root of its hint; 0 where that was not
@@ -216,8 +228,12 @@ class RootPinning:
     def finish_branch(self, job: Job, now: float) -> None:
         """A branch is done with its root."""
         hint = self._hint(job)
-        if hint is not None and not job.is_prefill_only:
-            self._roots.finish_branch(space_of(job), hint.root, now)
+        if hint is None or not hint.root or job.is_prefill_only:
+            return
+        self._roots.finish_branch(space_of(job), hint.root, now)
+        for ahead, num_left in self._expected.items():
+            if num_left and _is_root_of(ahead, job):
+                self._expected[ahead] = num_left - 1
 
     def _hint(self, job: Job) -> ForkHint | None:
         return job.call.hint if self._is_on else None
@@ -228,6 +244,13 @@ def space_of(job: Job) -> str:
     names."""
     call: Call = job.call
     return call.namespace if call.tenant is None else f"{call.tenant}\0{call.namespace}"
+
+
+def _is_root_of(ahead: Job, job: Job) -> bool:
+    """Whether a call sends the root of another one ahead."""
+    first, second = ahead.call.hint, job.call.hint
+    assert first is not None and second is not None
+    return first.root == second.root and space_of(ahead) == space_of(job)
 
 
 def _release_order(entry: _Root) -> tuple[bool, float]:

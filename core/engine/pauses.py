@@ -3,8 +3,7 @@
 A hint says that a program goes on with a call's text, and how long it pauses. For a long pause the
 text is pinned, as far as its tenant's share of pins goes (`forks`). Where there is a host tier, it
 leaves the pool first instead, and is loaded again and pinned shortly before the program is due. The
-text of a short pause is among what was used last: pins would keep others waiting for nothing. It
-knows nothing of what runs meanwhile.
+text of a short pause is not pinned, see `working_sets`. It knows nothing of what runs meanwhile.
 """
 
 from __future__ import annotations
@@ -13,12 +12,11 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from ..api.batch import Ints
-from ..api.protocol import ForkHint
 from ..radix.cache import RadixCache
+from .accounting.working_sets import LONG, goes_on
 from .forks import GRACE, Roots, space_of
 from .sequence import Job, Sequence
 
-LONG = 0.5  # seconds of a pause; the text of a shorter one is left to the order of eviction
 LEAD = 0.1  # seconds before a program is due in which its text is loaded
 MOST_PAUSED = 1024  # programs whose text is to be loaded
 
@@ -93,8 +91,3 @@ class Pauses:
         hint = job.call.hint
         has_program = hint is not None and hint.program is not None
         return self._hints and has_program and not job.is_prefill_only
-
-
-def goes_on(hint: ForkHint) -> bool:
-    """Whether a program calls again, with the text of the call that bears this hint."""
-    return hint.next_use != 0 and (hint.next_use or hint.calls_left or 0) > 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..radix.cache import Lease, RadixCache
+from .accounting.working_sets import WorkingSets
 from .batch import Part
 from .endings import Endings
 from .forks import Roots
@@ -50,6 +51,8 @@ class Scheduler:
         self._endings = endings or Endings(cache, is_on=False)
         self.features: Features[Sequence] = features or Features()
         self.pauses = Pauses(cache, roots, queue.hints)
+        self.working_sets = WorkingSets(queue.hints)
+        self._held_back = set[str]()  # tenants whose next call waits for its own programs
         self.shares = StepShares(queue.tenants, chunk_tokens)
         self.table = SlotTable(max_running, context_len)
         self.running: list[Sequence] = []
@@ -66,7 +69,17 @@ class Scheduler:
     def add(self, sequence: Sequence) -> None:
         """Let a sequence wait for its turn."""
         self._queue.add(sequence)
+        if sequence.is_of_program:
+            self.working_sets.arrive(sequence, sequence.job.call, sequence.tokens)
+        self._held_back.discard(sequence.job.call.owner)
         self._is_changed = True
+
+    def expire(self, now: float) -> None:
+        """Hold nothing longer than it should be at this second, and load what is due."""
+        self.pauses.fetch(now)
+        if self.working_sets.expire(now):
+            self._held_back.clear()
+            self._is_changed = True
 
     def schedule(self) -> list[Part]:
         """Admit waiting sequences and choose what the next step computes; slots are allocated.
@@ -150,12 +163,17 @@ class Scheduler:
         self._is_changed = True
         sequence.epoch += 1
         self._queue.leave(sequence)
+        self._held_back.discard(sequence.job.call.owner)
         if sequence.row < 0:
+            self.working_sets.leave(sequence)
             return
         self.features.discard(sequence)
         self._commit(sequence)
         assert sequence.lease is not None
         self._free(sequence, sequence.lease.length)
+        if sequence.is_of_program and sequence.ending is not None and not sequence.is_aborted:
+            size = self._cache.count_sole(sequence.lease)
+            self.working_sets.end(sequence.job.call, sequence.tokens, size)
         self._endings.release(sequence, sequence.lease)
         self.table.give_back(sequence.row)
         self.running.remove(sequence)
@@ -209,6 +227,12 @@ class Scheduler:
                 available += released
                 if not released:
                     refused.add(name)
+            is_held = needed <= available < needed + self._reserved(sequence, is_overdue)
+            if is_held:  # it waits for another program, which may need its memory meanwhile
+                available += self._give_back(lease)
+                self._blocked.setdefault(name, 0)
+                self._held_back.add(name)
+                continue
             if self._fits(needed, available):
                 available = max(0, available - needed)
                 self._start(sequence, lease)
@@ -249,6 +273,17 @@ class Scheduler:
             namespace, sequence.tokens, sequence.match_limit, call.cache_owner, call.weight
         )
 
+    def _reserved(self, sequence: Sequence, is_overdue: bool) -> int:
+        """Slots that are left to other programs of its tenant, unless nothing of this one runs."""
+        is_idle = not self._queue.tenants[sequence.job.call.owner].num_running
+        return 0 if is_idle or is_overdue else self.working_sets.reserved(sequence.job.call)
+
+    def _give_back(self, lease: Lease) -> int:
+        """Release a lease; how many slots become available."""
+        before = self._cache.num_available
+        self._cache.release(lease)
+        return self._cache.num_available - before
+
     def _fits(self, needed: int, available: int) -> bool:
         """Whether slots are available. Where nothing runs they must be: pins are released, and
         slots reserved for new tokens are used as well."""
@@ -260,6 +295,7 @@ class Scheduler:
 
     def _start(self, sequence: Sequence, lease: Lease) -> None:
         self.pauses.end(sequence.job)
+        self.working_sets.begin(sequence, sequence.job.call)
         self._queue.admit(sequence, sequence.num_ids - lease.length)
         sequence.lease = lease
         sequence.row = self.table.take_row()
@@ -301,7 +337,9 @@ class Scheduler:
         needed = self._blocked.get(name)
         if needed is not None and needed > self._num_available():
             return self._holders().victim(name, needed)
-        if self.table.num_free or (needed == 0 and is_prefilling(self.running, name)):
+        if name in self._held_back or self.table.num_free:
+            return None
+        if needed == 0 and is_prefilling(self.running, name):
             return None
         return Holders(self.running, tenants, lambda _: 1).victim(name, 1)
 

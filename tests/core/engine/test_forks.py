@@ -67,6 +67,22 @@ def test_the_last_of_the_expected_branches_releases_the_root(bench, call):
     assert world.cache.num_locked == 0
 
 
+def test_branches_that_end_before_their_root_is_computed_count_as_well(bench, call):
+    world = bench(max_running=1)
+    world.submit(plant(call, branches=2, priority=-1))
+    for number in range(2):
+        world.submit(branch(call, f"{ROOT}{number}"))
+    world.drain()
+    assert len(world.roots) == 0
+    assert world.cache.num_locked == 0
+    world.submit(plant(call, branches=2, priority=-1))
+    world.submit(branch(call, f"{ROOT}2"))
+    world.drain()
+    assert world.roots.has("", "root")
+    world.run([branch(call, f"{ROOT}3")])
+    assert len(world.roots) == 0
+
+
 @pytest.mark.parametrize("end", ["cancel", "deadline", "refuse"])
 def test_a_branch_that_fails_counts_as_done(bench, call, end):
     world = bench(max_waiting=3)

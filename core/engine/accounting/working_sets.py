@@ -1,0 +1,176 @@
+"""The working sets of programs: what those that have begun need when they call again.
+
+Between two calls of a program nothing locks its text, and whatever is admitted meanwhile may evict
+it. More programs in turn than the pool can hold would evict one another's texts before each call.
+So what a call left is not available to programs that began after its own, until that calls again
+and runs, or is late. Nothing is locked: what runs gets the memory that it needs, and where nothing
+of a tenant runs, its next call is admitted all the same. Programs wait only for those of their own
+tenant. It knows neither sequences nor caches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from itertools import count
+
+from ...api.batch import Ints
+from ...api.protocol import Call, ForkHint
+
+LONG = 0.5  # seconds of a pause: what is held for longer ones is pinned
+LATE = 0.25  # seconds by which a program's next call may be late
+MOST_OWNERS = 1024  # whose programs are remembered
+MOST_PROGRAMS = 1024  # of an owner
+MOST_TEXTS = 64  # of a program
+Key = tuple[str | None, str, str]
+
+
+@dataclass(slots=True, eq=False)
+class _Text:
+    """What an ended call left: its tokens, and how many of them nothing else locked then. It counts
+    until `expires`, or until the call that uses it has started."""
+
+    tokens: Ints
+    size: int
+    expires: float
+
+
+@dataclass(slots=True, eq=False)
+class _Program:
+    """number: how many programs began before it. size: of its texts."""
+
+    owner: str
+    number: int
+    size: int = 0
+    texts: list[_Text] = field(default_factory=list)
+
+
+class WorkingSets:
+    """The programs that have begun. hints: whether hints are followed."""
+
+    def __init__(self, hints: bool) -> None:
+        self._hints = hints
+        self._numbers = count()
+        self._now = 0.0
+        self._programs: OrderedDict[str, OrderedDict[Key, _Program]] = OrderedDict()
+        self._expected: dict[str, dict[_Program, None]] = {}  # those with texts, by owner
+        self._users: dict[Hashable, tuple[_Program, _Text]] = {}  # of calls that wait
+        self._next_expiry = math.inf  # nothing expires before
+
+    def arrive(self, user: Hashable, call: Call, tokens: Ints) -> None:
+        """A call waits, known as `user`, and is not late: of the texts that its program left, it
+        uses the one that begins most like it."""
+        program = self._program(call)
+        if program is None or not program.texts:
+            return
+        free = [it for it in program.texts if it.expires < math.inf]
+        found = max(free, key=lambda it: _common_len(it.tokens, tokens), default=None)
+        if found is not None:
+            found.expires = math.inf
+            self._users[user] = program, found
+
+    def begin(self, user: Hashable, call: Call) -> None:
+        """A call starts, and locks what it uses; its program has begun."""
+        self.leave(user)
+        key, owner = self._key(call), call.owner
+        if key is None:
+            return
+        programs = self._programs.setdefault(owner, OrderedDict())
+        self._programs.move_to_end(owner)
+        if key not in programs:
+            programs[key] = _Program(owner, next(self._numbers))
+        programs.move_to_end(key)
+        if len(programs) > MOST_PROGRAMS:
+            self._forget([programs.popitem(last=False)[1]])
+        if len(self._programs) > MOST_OWNERS:
+            self._forget(self._programs.popitem(last=False)[1].values())
+
+    def leave(self, user: Hashable) -> None:
+        """A call does not wait any more."""
+        found = self._users.pop(user, None)
+        if found is not None:
+            self._remove(*found)
+
+    def end(self, call: Call, tokens: Ints, size: int) -> None:
+        """A call has ended, and left these tokens; so many of them nothing else locks."""
+        hint, program = call.hint, self._program(call)
+        if hint is None or program is None or not size or not goes_on(hint):
+            return
+        pause = hint.pause or 0.0
+        if pause >= LONG:
+            return
+        text = _Text(tokens.copy(), size, self._now + pause + LATE)
+        program.texts.append(text)
+        self._count(program, size)
+        self._next_expiry = min(self._next_expiry, text.expires)
+        if len(program.texts) > MOST_TEXTS:
+            self._remove(program, program.texts[0])
+
+    def reserved(self, call: Call) -> int:
+        """Tokens that are not available to a call: of programs that began before its own."""
+        expected = self._expected.get(call.owner, ())
+        program = self._program(call) if expected else None
+        number = math.inf if program is None else program.number
+        return sum(it.size for it in expected if it.number < number)
+
+    def expire(self, now: float) -> bool:
+        """Wait no longer for calls that are late; whether there are any."""
+        self._now = now
+        if now < self._next_expiry:
+            return False
+        every = [it for programs in self._expected.values() for it in programs]
+        late = [(it, text) for it in every for text in it.texts if text.expires <= now]
+        for found in late:
+            self._remove(*found)
+        expiries = (text.expires for it in every for text in it.texts)
+        self._next_expiry = min(expiries, default=math.inf)
+        return bool(late)
+
+    def clear(self) -> None:
+        """Forget all, because the cache is emptied."""
+        self._programs.clear()
+        self._expected.clear()
+        self._users.clear()
+
+    def _program(self, call: Call) -> _Program | None:
+        key, known = self._key(call), self._programs.get(call.owner)
+        return None if key is None or known is None else known.get(key)
+
+    def _key(self, call: Call) -> Key | None:
+        hint = call.hint
+        if not self._hints or hint is None or hint.program is None:
+            return None
+        return call.tenant, call.namespace, hint.program
+
+    def _forget(self, programs: Iterable[_Program]) -> None:
+        for program in programs:
+            for text in list(program.texts):
+                self._remove(program, text)
+
+    def _remove(self, program: _Program, text: _Text) -> None:
+        if text in program.texts:
+            program.texts.remove(text)
+            self._count(program, -text.size)
+
+    def _count(self, program: _Program, size: int) -> None:
+        program.size += size
+        expected = self._expected.setdefault(program.owner, {})
+        expected[program] = None
+        if not program.size:
+            del expected[program]
+        if not expected:
+            del self._expected[program.owner]
+
+
+def goes_on(hint: ForkHint) -> bool:
+    """Whether a program calls again, with the text of the call that bears this hint."""
+    return hint.next_use != 0 and (hint.next_use or hint.calls_left or 0) > 0
+
+
+def _common_len(first: Ints, second: Ints) -> int:
+    size = min(len(first), len(second))
+    differs = first[:size] != second[:size]
+    index = int(differs.argmax()) if size else 0
+    return index if size and differs[index] else size

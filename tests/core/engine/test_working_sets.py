@@ -1,0 +1,245 @@
+"""Programs that the pool cannot hold all at once do not evict one another's texts; what waits for
+a program waits for no other tenant's, and not for long."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forkroot.core.api.protocol import Call, ForkHint, Sampling, Tokens
+from forkroot.core.engine.accounting import working_sets
+from forkroot.core.engine.accounting.working_sets import LATE, WorkingSets
+
+NUM_CALLS = 4
+
+
+def call_of(ids, max_tokens=12, hint=None, **fields):
+    sampling = Sampling(max_tokens=max_tokens, temperature=0, ignore_eos=True)
+    return Call((Tokens(tuple(ids)),), sampling, hint=hint, **fields)
+
+
+def goes_on(name, calls_left=1, **fields):
+    return ForkHint("", program=name, calls_left=calls_left, next_use=min(calls_left, 1), **fields)
+
+
+def text_of(number, size=60):
+    """A text that shares nothing with those of other numbers."""
+    return [(number * 37 + position * (number + 3)) % 250 + 1 for position in range(size)]
+
+
+class Chain:
+    """A program that calls again and again with all that was written, a step after each answer."""
+
+    def __init__(self, number, has_hints, namespace=""):
+        self.name, self.ids, self.num_left = f"chain {number}", text_of(number), NUM_CALLS
+        self.has_hints, self.namespace, self.reply, self.is_late = has_hints, namespace, None, True
+
+    def go_on(self, world):
+        """After a step; whether it is not over."""
+        if self.reply is not None and self.reply.done():
+            self.ids += [*self.reply.result(0).outputs[0].ids, 7, 8, 9]
+            self.reply, self.is_late = None, True
+        elif self.reply is None and self.is_late:
+            self.is_late = False
+        if self.reply is None and not self.is_late and self.num_left:
+            self.num_left -= 1
+            hint = goes_on(self.name, self.num_left) if self.has_hints else None
+            call = call_of(self.ids, hint=hint, namespace=self.namespace)
+            self.reply = world.submit(call)
+        return self.num_left > 0 or self.reply is not None
+
+
+def run(world, programs):
+    for _ in range(3000):
+        if not [it for it in programs if it.go_on(world)] and not world.engine.has_work:
+            break
+        world.step()
+        world.now += 0.01
+    assert not world.engine.has_work
+    return world.engine.counters.computed_tokens
+
+
+def test_programs_in_turn_do_not_evict_what_others_come_back_to(bench):
+    sizes = {"num_slots": 300, "max_running": 8}
+    texts, computed = [], {}
+    for has_hints in (False, True):
+        world = bench(**sizes)
+        programs = [Chain(number, has_hints) for number in range(9)]
+        computed[has_hints] = run(world, programs)
+        texts.append([it.ids for it in programs])
+    least = sum(len(ids) for ids in texts[0])
+    assert texts[0] == texts[1]
+    assert computed[True] < 1.8 * least
+    assert computed[True] < 0.65 * computed[False]
+
+
+def test_a_hint_costs_nothing_where_all_programs_fit(bench):
+    computed = []
+    for has_hints in (False, True):
+        world = bench(num_slots=4000, max_running=16)
+        computed.append(run(world, [Chain(number, has_hints) for number in range(9)]))
+        assert world.engine.counters.retracted == 0
+    assert computed[0] == computed[1]
+
+
+def crowded(bench, **settings):
+    """A pool that is nearly full of what a program will use again, beside a long call that runs."""
+    world = bench(num_slots=200, max_running=4, **settings)
+    world.submit(call_of(text_of(1, 100), 2, goes_on("program")))
+    world.drain()
+    running = world.submit(call_of(text_of(2, 40), 120))
+    world.step()
+    return world, running
+
+
+def steps_until(world, reply, most=60):
+    for number in range(most):
+        if reply.done():
+            return number
+        world.step()
+    return most
+
+
+def test_a_call_waits_for_a_program_that_is_expected_back_and_not_longer(bench):
+    world, running = crowded(bench)
+    waiting = world.submit(call_of(text_of(3, 50), 1))
+    assert steps_until(world, waiting, 10) == 10
+    world.now = LATE + 0.01
+    assert steps_until(world, waiting) < 5
+    assert not running.done()
+    world.drain()
+
+
+def test_a_program_that_waits_keeps_its_text_until_it_runs(bench):
+    world = bench(num_slots=200, max_running=2)
+    ids = text_of(1, 100)
+    world.submit(call_of(ids, 2, goes_on("program")))
+    world.drain()
+    running = [world.submit(call_of(text_of(2, 10), 30)) for _ in range(2)]
+    world.step()
+    back = world.submit(call_of(ids, 1, goes_on("program", 0)))
+    world.now = 10 * LATE
+    new = world.submit(call_of(text_of(3, 80), 1))
+    world.drain()
+    assert back.result(0).usage.cached_tokens == len(ids) - 1
+    assert all(reply.done() for reply in (*running, new))
+
+
+@pytest.mark.parametrize("end", ["cancel", "deadline"])
+def test_a_call_that_ends_while_it_waits_holds_nothing(bench, end):
+    world, _ = crowded(bench)
+    world.submit(call_of(text_of(4, 10), 60))
+    world.submit(call_of(text_of(5, 10), 60))
+    world.submit(call_of(text_of(6, 1), 60))
+    world.step()
+    back = world.submit(call_of(text_of(1, 100), 1, goes_on("program", 0), deadline=0.1))
+    assert world.scheduler.working_sets.reserved(call_of([1])) > 0
+    if end == "cancel":
+        world.cancel(back)
+    else:
+        world.now = 0.2
+        world.step()
+    assert world.scheduler.working_sets.reserved(call_of([1])) == 0
+    world.drain()
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        None,
+        ForkHint("", program="program"),
+        goes_on("program", 0),
+        goes_on("program", pause=0.6),
+    ],
+)
+def test_nothing_waits_for_a_program_that_does_not_come_back_soon(bench, hint):
+    world = bench()
+    world.submit(call_of(text_of(1, 100), 2, hint))
+    world.drain()
+    assert world.scheduler.working_sets.reserved(call_of([1])) == 0
+
+
+def test_a_call_does_not_wait_where_nothing_of_its_tenant_runs(bench):
+    world, _ = crowded(bench)
+    other = world.submit(call_of(text_of(3, 50), 1, namespace="other"))
+    assert steps_until(world, other) < 8
+    world.drain()
+    alone = bench(num_slots=200)
+    alone.submit(call_of(text_of(1, 100), 2, goes_on("program")))
+    alone.drain()
+    waiting = alone.submit(call_of(text_of(3, 150), 1))
+    assert steps_until(alone, waiting) < 8
+
+
+def test_a_call_that_waited_long_enough_waits_for_no_program(bench):
+    world, _ = crowded(bench, ageing=64)
+    waiting = world.submit(call_of(text_of(3, 50), 1))
+    small = [world.submit(call_of(text_of(9, 3), 1)) for _ in range(6)]
+    assert steps_until(world, waiting) < 30
+    world.drain()
+    assert all(reply.done() for reply in small)
+
+
+def test_a_tenant_that_waits_for_its_own_programs_takes_no_more_rows_of_another(bench):
+    retracted = []
+    for hint in (None, goes_on("program")):
+        world = bench(num_slots=200, max_running=4)
+        world.submit(call_of(text_of(1, 100), 2, hint))
+        world.drain()
+        own = world.submit(call_of(text_of(2, 40), 40))
+        others = [world.submit(call_of(text_of(9, 2), 30, namespace="other")) for _ in range(3)]
+        world.step()
+        held = world.submit(call_of(text_of(3, 30), 1))
+        for _ in range(20):
+            world.step()
+        retracted.append(world.engine.counters.retracted)
+        assert held.done() == (hint is None)
+        world.drain()
+        assert all(reply.done() for reply in (own, held, *others))
+    assert retracted[1] <= retracted[0]
+
+
+def test_a_tenant_that_floods_loses_its_own_programs_only(monkeypatch):
+    monkeypatch.setattr(working_sets, "MOST_PROGRAMS", 3)
+    sets = WorkingSets(hints=True)
+    for number, name in enumerate(["modest", *["flood"] * 9]):
+        call = call_of([1], hint=goes_on(f"program {number}"), namespace=name)
+        sets.begin(number, call)
+        sets.end(call, np.array([1], np.int32), 10)
+    assert sets.reserved(call_of([1], namespace="modest")) == 10
+    assert sets.reserved(call_of([1], namespace="flood")) == 30
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(1, 30)), max_size=60))
+@settings(max_examples=80, deadline=None)
+def test_what_is_reserved_is_what_programs_have_left_and_not_taken(events):
+    sets, waiting, now = WorkingSets(hints=True), {}, 0.0
+    left: dict[int, list[int]] = {}
+    for number, (kind, program, size) in enumerate(events):
+        call = call_of([1], hint=goes_on(f"program {program}"))
+        ids = np.full(size, program + 1, np.int32)
+        if kind == 0:
+            sets.begin(number, call)
+            left.setdefault(program, [])
+        elif kind == 1 and program in left:
+            sets.end(call, ids, size)
+            left[program].append(size)
+        elif kind == 2:
+            sets.arrive(number, call, ids)
+            waiting[number] = call
+        elif kind == 3 and waiting:
+            user, its = waiting.popitem()
+            sets.begin(user, its)
+        else:
+            now += size
+            sets.expire(now)
+        texts = [it for one in sets._programs.get("", {}).values() for it in one.texts]
+        total = sum(it.size for it in texts)
+        assert sets.reserved(call_of([1])) == total <= sum(map(sum, left.values()))
+        assert all(it.expires > now for it in texts)
+    for user in waiting:
+        sets.leave(user)
+    sets.expire(now + 1.0)
+    assert sets.reserved(call_of([1])) == 0
