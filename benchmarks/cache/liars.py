@@ -1,9 +1,9 @@
 """What a tenant that lies in its hints costs another one.
 
-Two tenants run mixed programs, each as many at a time as there are rows, in a pool of a part of what
-they span. The first has exact hints in every run. The second never ends, and gives
-none ("honest": the first one's alone-share), or lies: "idle" programs are said to come back and
-never do, "urgent" ones to be at their end always, "flood" makes each call a root and a program of
+Two tenants run mixed programs, each as many at a time as there are rows, in a pool of a part of
+what they span. The first has exact hints in every run. The second never ends, and gives none
+("honest": the first one's alone-share), or lies: "idle" programs are said to come back and never
+do, "urgent" ones to be at their end always, "flood" makes each call a root and a program of
 its own that is expected many times. Each tenant starts its next program when one of its own has
 ended, so that a liar that loses time takes none of the other's. Reported are the first one's
 programs per second, before its last ones have begun, and its mean latency, relative to "honest";
