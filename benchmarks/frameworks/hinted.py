@@ -4,17 +4,21 @@ The embedded model, one process, several programs at a time: an agent of DSPy an
 whose tools take a moment, the best of several drafts, votes, chains over a document, and chains
 beside a second tenant that floods the pool. The pool holds a quarter of what a program's runs span
 (`--part`), or all of it. Each round runs the same programs without hints and with them, in turn,
-from an empty cache. "taught" is a round whose adapters have seen one run before, as in all but the
-first minute of a service.
+from an empty cache, and without hints in a pool that holds all ("all"): there each token is
+computed once and nothing waits for memory, which no order, eviction or hint can better. off/all is
+what hints could be worth at most. The first round teaches the adapters, as the first minute of a
+service does, and is not counted.
 
-Prints one JSON row: of each program the medians of seconds and of processor seconds, their ratios
-off/on, the tokens that were computed and those of prompts that were cached, how many guesses of
-hints were made and how many were wrong, and whether all rounds gave the same answers. Seconds of a
-machine with other work say little; the tokens and the guesses are those of the last round.
+Prints one JSON row: of each program the medians of seconds and of processor seconds, the tokens
+that were computed on average and those of prompts that were cached, their ratios off/on and off/all
+("at most"), how many guesses of hints were made and how many were wrong, and whether all rounds
+gave the same answers. Seconds of a machine with other work say little. The flood beside the second
+tenant goes on as long as its programs do: what it computes is counted as well.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import threading
@@ -23,7 +27,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from statistics import median
+from statistics import mean, median
 from typing import Annotated, Any, TypedDict
 
 import forkroot
@@ -46,6 +50,7 @@ with needs("langgraph"):
 Answers = list[Any]
 TEXT = "the room was clean and staff were kind but breakfast came late while music played"
 LARGEST = 60_000
+COUNTED = ("computed_tokens", "prompt_tokens", "cached_tokens", "retracted", "steps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,15 +227,17 @@ def span(shape: Shape) -> int:
 
 
 def measure(shape: Shape, num_slots: int, repeats: int) -> dict[str, Any]:
-    """Both modes in turn."""
+    """All modes in turn."""
     backends = {
         "off": connect("tiny", num_slots=num_slots, hints=False),
         "on": connect("tiny", num_slots=num_slots),
+        "all": connect("tiny", num_slots=LARGEST, hints=False),
     }
     seconds: dict[str, list[float]] = {mode: [] for mode in backends}
     busy: dict[str, list[float]] = {mode: [] for mode in backends}
-    answers, counts = set[str](), dict[str, dict[str, int]]()
-    for _ in range(1 + repeats):  # the first round teaches the adapters, and warms both
+    counts: dict[str, list[dict[str, int]]] = {mode: [] for mode in backends}
+    answers = set[str]()
+    for _ in range(1 + repeats):  # the first round teaches the adapters, and warms all
         for mode, backend in backends.items():
             backend.clear_cache()
             backend.reset_counters()
@@ -238,28 +245,38 @@ def measure(shape: Shape, num_slots: int, repeats: int) -> dict[str, Any]:
             answers.add(repr(shape.run(backend, mode == "on")))
             seconds[mode].append(time.perf_counter() - started)
             busy[mode].append(time.process_time() - used)
-            names = "computed_tokens", "prompt_tokens", "cached_tokens", "retracted", "steps"
-            counts[mode] = {name: int(backend.info().counters[name]) for name in names}
+            counters = backend.info().counters
+            counts[mode].append({name: int(counters[name]) for name in COUNTED})
     total = backends["on"].program_report().total
     fields = {"next use": total.next_use, "calls left": total.calls_left}
     fields["tokens left"] = total.tokens_left
     for backend in backends.values():
         backend.close()
-    taught = {mode: median(times[1:]) for mode, times in seconds.items()}
-    used_taught = {mode: median(times[1:]) for mode, times in busy.items()}
+    means = {
+        mode: {name: round(mean(it[name] for it in found[1:])) for name in COUNTED}
+        for mode, found in counts.items()
+    }
+    tokens = {mode: float(it["computed_tokens"]) for mode, it in means.items()}
     return {
         "slots": num_slots,
-        "seconds": {mode: round(it, 3) for mode, it in taught.items()},
-        "processor": {mode: round(it, 3) for mode, it in used_taught.items()},
-        "times faster": round(taught["off"] / taught["on"], 3),
-        "times less processor": round(used_taught["off"] / used_taught["on"], 3),
-        "times fewer tokens": round(
-            counts["off"]["computed_tokens"] / counts["on"]["computed_tokens"], 3
-        ),
-        "counts": counts,
+        **_compared("seconds", "times faster", _taught(seconds)),
+        **_compared("processor", "times less processor", _taught(busy)),
+        **_compared("tokens", "times fewer tokens", tokens),
+        "counts": means,
         "guesses": {name: {"made": it.made, "wrong": it.wrong} for name, it in fields.items()},
         "same answers": len(answers) == 1,
     }
+
+
+def _taught(rounds: dict[str, list[float]]) -> dict[str, float]:
+    return {mode: round(median(it[1:]), 3) for mode, it in rounds.items()}
+
+
+def _compared(name: str, ratio: str, found: dict[str, float]) -> dict[str, Any]:
+    """A figure of each mode, what hints are worth by it, and what they could be at most."""
+    off = found["off"]
+    ratios = {ratio: off / found["on"], f"{ratio}, at most": off / found["all"]}
+    return {name: found, **{key: round(it, 3) for key, it in ratios.items()}}
 
 
 def main() -> None:
@@ -273,7 +290,7 @@ def main() -> None:
     options.add_argument("--only", nargs="*", help="names of programs")
     args = options.parse_args()
     dspy.disable_logging()
-    figures = {}
+    figures, loads = {}, [os.getloadavg()[0]]
     for shape in shapes(args.num, args.width, args.pause):
         if args.only and shape.name not in args.only:
             continue
@@ -281,9 +298,11 @@ def main() -> None:
             size = span(shape) if args.part else LARGEST
             num_slots = max(round(size * args.part), 1400) if args.part else LARGEST
             found = figures[shape.name] = measure(shape, num_slots, args.repeats)
+        loads.append(os.getloadavg()[0])
         print(shape.name, found, file=sys.stderr)
     names = "seed", "num", "width", "pause", "part", "repeats"
     fields = {name: getattr(args, name) for name in names}
+    fields["loads"] = [round(load, 1) for load in loads]
     report("hinted", figures, args.out, version=forkroot.__version__, **fields)
 
 

@@ -51,7 +51,7 @@ class Scheduler:
         self._endings = endings or Endings(cache, is_on=False)
         self.features: Features[Sequence] = features or Features()
         self.pauses = Pauses(cache, roots, queue.hints)
-        self.working_sets = WorkingSets(queue.hints)
+        self.working_sets = WorkingSets(cache.count_idle, queue.hints)
         self._held_back = set[str]()  # tenants whose next call waits for its own programs
         self.shares = StepShares(queue.tenants, chunk_tokens)
         self.table = SlotTable(max_running, context_len)
@@ -172,8 +172,7 @@ class Scheduler:
         assert sequence.lease is not None
         self._free(sequence, sequence.lease.length)
         if sequence.is_of_program and sequence.ending is not None and not sequence.is_aborted:
-            size = self._cache.count_sole(sequence.lease)
-            self.working_sets.end(sequence.job.call, sequence.tokens, size)
+            self.working_sets.end(sequence.job.call, sequence.tokens, sequence.lease)
         self._endings.release(sequence, sequence.lease)
         self.table.give_back(sequence.row)
         self.running.remove(sequence)
@@ -206,6 +205,7 @@ class Scheduler:
         available = self._num_available()
         self._prefilling.reset(self.running)
         self._blocked.clear()
+        self.working_sets.note_locks()
         too_large, refused = list[Lease](), set[str]()  # refused: for whom no pin is released
         for sequence in self._queue.ranked(self._cache, skipped):
             name = sequence.job.call.owner
@@ -236,6 +236,7 @@ class Scheduler:
             if self._fits(needed, available):
                 available = max(0, available - needed)
                 self._start(sequence, lease)
+                self.working_sets.note_locks()
                 budgets[name] -= sequence.num_pending
                 if budgets[name] <= 0:
                     skipped.add(name)
@@ -243,6 +244,7 @@ class Scheduler:
                 continue
             self._blocked.setdefault(name, needed)
             too_large.append(lease)
+            self.working_sets.note_locks()
             if is_overdue or len(too_large) == TRIED_PER_STEP:
                 break
         for lease in reversed(too_large):  # what is wanted first is evicted last

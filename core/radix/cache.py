@@ -266,6 +266,14 @@ class RadixCache:
         path = () if end is None else path_up(end)
         return sum(it.size for it in takewhile(lambda it: it.lock_count == 1, path))
 
+    def count_idle(self, lease: Lease, seen: set[Node]) -> int:
+        """Slots that the tokens of a released lease take when they are used again, evicted by then
+        or not: without those that a lease locks, and those of nodes in `seen`, which gets these."""
+        path = () if lease._end is None else tuple(path_up(lease._end))
+        start = next((it.end for it in path if it.lock_count or it in seen), 0)
+        seen.update(path)
+        return max(0, lease.length - start)
+
     def share(self, lease: Lease) -> Lease:
         """A second lease on the same path, to be released on its own."""
         end = _end_node(lease)

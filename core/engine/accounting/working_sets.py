@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from ...api.batch import Ints
 from ...api.protocol import Call, ForkHint
@@ -24,39 +25,48 @@ LATE = 0.25  # seconds by which a program's next call may be late
 MOST_OWNERS = 1024  # whose programs are remembered
 MOST_PROGRAMS = 1024  # of an owner
 MOST_TEXTS = 64  # of a program
-Key = tuple[str | None, str, str]
+Key: TypeAlias = tuple[str | None, str, str]
+T = TypeVar("T")
+Count: TypeAlias = Callable[[T, set[Any]], int]
 
 
 @dataclass(slots=True, eq=False)
-class _Text:
-    """What an ended call left: its tokens, and how many of them nothing else locked then. It counts
-    until `expires`, or until the call that uses it has started."""
+class _Text(Generic[T]):
+    """What an ended call left: its tokens, and where they are. It counts until `expires`, or until
+    the call that uses it has started."""
 
     tokens: Ints
-    size: int
+    place: T
     expires: float
 
 
 @dataclass(slots=True, eq=False)
-class _Program:
-    """number: how many programs began before it. size: of its texts."""
+class _Program(Generic[T]):
+    """number: how many programs began before it. size: slots of its texts, as of the last count."""
 
     owner: str
     number: int
     size: int = 0
-    texts: list[_Text] = field(default_factory=list)
+    texts: list[_Text[T]] = field(default_factory=list)
 
 
-class WorkingSets:
-    """The programs that have begun. hints: whether hints are followed."""
+class WorkingSets(Generic[T]):
+    """The programs that have begun.
 
-    def __init__(self, hints: bool) -> None:
+    count_idle: slots that the text at a place takes when it is used again, without those that are
+      locked, and those in a set, which gets these.
+    hints: whether hints are followed.
+    """
+
+    def __init__(self, count_idle: Count[T], hints: bool) -> None:
+        self._count_idle = count_idle
         self._hints = hints
+        self._is_counted = False
         self._numbers = count()
         self._now = 0.0
-        self._programs: OrderedDict[str, OrderedDict[Key, _Program]] = OrderedDict()
+        self._programs: OrderedDict[str, OrderedDict[Key, _Program[T]]] = OrderedDict()
         self._expected: dict[str, dict[_Program, None]] = {}  # those with texts, by owner
-        self._users: dict[Hashable, tuple[_Program, _Text]] = {}  # of calls that wait
+        self._users: dict[Hashable, tuple[_Program[T], _Text[T]]] = {}  # of calls that wait
         self._next_expiry = math.inf  # nothing expires before
 
     def arrive(self, user: Hashable, call: Call, tokens: Ints) -> None:
@@ -93,24 +103,26 @@ class WorkingSets:
         if found is not None:
             self._remove(*found)
 
-    def end(self, call: Call, tokens: Ints, size: int) -> None:
-        """A call has ended, and left these tokens; so many of them nothing else locks."""
+    def end(self, call: Call, tokens: Ints, place: T) -> None:
+        """A call has ended, and left these tokens at this place."""
         hint, program = call.hint, self._program(call)
-        if hint is None or program is None or not size or not goes_on(hint):
+        if hint is None or program is None or not goes_on(hint):
             return
         pause = hint.pause or 0.0
         if pause >= LONG:
             return
-        text = _Text(tokens.copy(), size, self._now + pause + LATE)
+        text = _Text(tokens.copy(), place, self._now + pause + LATE)
         program.texts.append(text)
-        self._count(program, size)
+        self._expected.setdefault(program.owner, {})[program] = None
         self._next_expiry = min(self._next_expiry, text.expires)
         if len(program.texts) > MOST_TEXTS:
             self._remove(program, program.texts[0])
 
     def reserved(self, call: Call) -> int:
-        """Tokens that are not available to a call: of programs that began before its own."""
+        """Slots that are not available to a call: of programs that began before its own."""
         expected = self._expected.get(call.owner, ())
+        if expected and not self._is_counted:
+            self._count_all()
         program = self._program(call) if expected else None
         number = math.inf if program is None else program.number
         return sum(it.size for it in expected if it.number < number)
@@ -128,6 +140,10 @@ class WorkingSets:
         self._next_expiry = min(expiries, default=math.inf)
         return bool(late)
 
+    def note_locks(self) -> None:
+        """Other slots are locked than before."""
+        self._is_counted = False
+
     def clear(self) -> None:
         """Forget all, because the cache is emptied."""
         self._programs.clear()
@@ -144,24 +160,27 @@ class WorkingSets:
             return None
         return call.tenant, call.namespace, hint.program
 
-    def _forget(self, programs: Iterable[_Program]) -> None:
+    def _forget(self, programs: Iterable[_Program[T]]) -> None:
         for program in programs:
             for text in list(program.texts):
                 self._remove(program, text)
 
-    def _remove(self, program: _Program, text: _Text) -> None:
-        if text in program.texts:
-            program.texts.remove(text)
-            self._count(program, -text.size)
-
-    def _count(self, program: _Program, size: int) -> None:
-        program.size += size
-        expected = self._expected.setdefault(program.owner, {})
-        expected[program] = None
-        if not program.size:
+    def _remove(self, program: _Program[T], text: _Text[T]) -> None:
+        if text not in program.texts:
+            return
+        program.texts.remove(text)
+        if not program.texts:
+            expected = self._expected[program.owner]
             del expected[program]
-        if not expected:
-            del self._expected[program.owner]
+            if not expected:
+                del self._expected[program.owner]
+
+    def _count_all(self) -> None:
+        """Count slots that several programs use for the one that began first."""
+        self._is_counted, seen = True, set[Any]()
+        for programs in self._expected.values():
+            for program in sorted(programs, key=lambda it: it.number):
+                program.size = sum(self._count_idle(it.place, seen) for it in program.texts)
 
 
 def goes_on(hint: ForkHint) -> bool:

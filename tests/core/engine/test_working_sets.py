@@ -201,13 +201,39 @@ def test_a_tenant_that_waits_for_its_own_programs_takes_no_more_rows_of_another(
     assert retracted[1] <= retracted[0]
 
 
+def count_of(place, seen):
+    """The slots of a place that is its number and its size."""
+    return 0 if place in seen else seen.add(place) or place[1]
+
+
+def test_what_branches_share_stays_for_the_last_one_that_comes_back(bench):
+    world = bench(num_slots=220, max_running=4)
+    root, hint = text_of(1, 80), goes_on("program")
+    texts = [(*root, *text_of(number, 10)) for number in (4, 5)]
+    for ids in texts:
+        world.submit(call_of(ids, 2, hint))
+    world.drain()
+    running = world.submit(call_of(text_of(2, 40), 100))
+    world.step()
+    new = world.submit(call_of(text_of(3, 90), 1))
+    for ids in texts:
+        world.step()
+        back = world.submit(call_of(ids, 1, goes_on("program", 0)))
+        assert steps_until(world, back) < 5
+        assert back.result(0).usage.cached_tokens == len(ids) - 1
+        assert not new.done()
+    assert steps_until(world, new) < 5
+    assert not running.done()
+    world.drain()
+
+
 def test_a_tenant_that_floods_loses_its_own_programs_only(monkeypatch):
     monkeypatch.setattr(working_sets, "MOST_PROGRAMS", 3)
-    sets = WorkingSets(hints=True)
+    sets = WorkingSets(count_of, hints=True)
     for number, name in enumerate(["modest", *["flood"] * 9]):
         call = call_of([1], hint=goes_on(f"program {number}"), namespace=name)
         sets.begin(number, call)
-        sets.end(call, np.array([1], np.int32), 10)
+        sets.end(call, np.array([1], np.int32), (number, 10))
     assert sets.reserved(call_of([1], namespace="modest")) == 10
     assert sets.reserved(call_of([1], namespace="flood")) == 30
 
@@ -215,7 +241,7 @@ def test_a_tenant_that_floods_loses_its_own_programs_only(monkeypatch):
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(1, 30)), max_size=60))
 @settings(max_examples=80, deadline=None)
 def test_what_is_reserved_is_what_programs_have_left_and_not_taken(events):
-    sets, waiting, now = WorkingSets(hints=True), {}, 0.0
+    sets, waiting, now = WorkingSets(count_of, hints=True), {}, 0.0
     left: dict[int, list[int]] = {}
     for number, (kind, program, size) in enumerate(events):
         call = call_of([1], hint=goes_on(f"program {program}"))
@@ -224,7 +250,7 @@ def test_what_is_reserved_is_what_programs_have_left_and_not_taken(events):
             sets.begin(number, call)
             left.setdefault(program, [])
         elif kind == 1 and program in left:
-            sets.end(call, ids, size)
+            sets.end(call, ids, (number, size))
             left[program].append(size)
         elif kind == 2:
             sets.arrive(number, call, ids)
@@ -236,7 +262,8 @@ def test_what_is_reserved_is_what_programs_have_left_and_not_taken(events):
             now += size
             sets.expire(now)
         texts = [it for one in sets._programs.get("", {}).values() for it in one.texts]
-        total = sum(it.size for it in texts)
+        total = sum(it.place[1] for it in texts)
+        sets.note_locks()
         assert sets.reserved(call_of([1])) == total <= sum(map(sum, left.values()))
         assert all(it.expires > now for it in texts)
     for user in waiting:
