@@ -248,11 +248,11 @@ def _schema(given: object, field: str) -> Mapping[str, Any] | bool:
 def size_of(constraint: Constraint | None) -> int:
     """Characters of a constraint; 0 of none."""
     match constraint:
-        case Regex(text) | Grammar(text):
+        case Regex(pattern=text) | Grammar(source=text):
             return len(text)
-        case JsonSchema(schema):
+        case JsonSchema(schema=schema):
             return len(json.dumps(schema, ensure_ascii=False, default=repr))
-        case Choices(options):
+        case Choices(options=options):
             return sum(map(len, options))
     return 0
 
