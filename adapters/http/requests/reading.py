@@ -165,7 +165,7 @@ def _constraints(request: Generation) -> Iterator[RequestedConstraint]:
         if given["json_object"]:
             given["json"] = {"type": "object"}
         yield from _read("structured_outputs.", _VLLM, given.get)
-    yield from _read("guided_", _VLLM, lambda name: getattr(request, f"guided_{name}"))
+    yield from _read("guided_", _VLLM, lambda name: getattr(request, _GUIDED[name]))
 
 
 def _read(
@@ -212,6 +212,7 @@ _VLLM: Mapping[str, Callable[[Any, str], Constraint]] = {
     "choice": _choices,
     "grammar": lambda source, _: _grammar(source, "gbnf"),
 }
+_GUIDED: Mapping[str, str] = {name: f"guided_{name}" for name in _VLLM}
 
 
 def _format(given: Mapping[str, Any]) -> Constraint | None:
