@@ -496,3 +496,16 @@ def way_to(goals: set[str], start: str, loads: Graph) -> list[str]:
             seen.add(target)
             ways.append([*way, target])
     return []
+
+
+def test_class_patterns_name_what_they_read(modules: Modules) -> None:
+    """CPython 3.11 makes a new text of `__match_args__` for each pattern that names nothing, which
+    stays in its cache of attributes: that costs time, and scatters memory that a server holds."""
+    found = [
+        f"{path}:{node.lineno}"
+        for path, module in modules.items()
+        if path.startswith(("core/", "adapters/", "kernels/"))
+        for node in ast.walk(module)
+        if isinstance(node, ast.MatchClass) and node.patterns
+    ]
+    assert not found

@@ -37,16 +37,16 @@ class Draft:
     def take(self, event: Event) -> str:
         """Text that is certain with this event."""
         match event:
-            case Piece(_, text):
+            case Piece(text=text):
                 self.num_pieces += 1
                 return self._add(self._unicode(text))
-            case ToolPiece(_, number, name, arguments):
+            case ToolPiece(number=number, name=name, arguments=arguments):
                 tool = self._tools.setdefault(number, ["", ""])
                 tool[0] += name
                 tool[1] += arguments
-            case Refusal(_, text):
+            case Refusal(text=text):
                 self.refusal = (self.refusal or "") + text
-            case Ending(_, reason, matched) if not self.is_over:
+            case Ending(reason=reason, matched=matched) if not self.is_over:
                 self.reason, self._matched = reason, matched
                 return self._release() + self._calls()
         return ""

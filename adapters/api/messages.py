@@ -147,11 +147,11 @@ def _with_uses(message: Message, names: frozenset[str], num: int) -> Turn:
         reader = ToolReader(names)
         for piece in reader.push(part, is_last=True):
             match piece:
-                case TextPiece(text):
+                case TextPiece(text=text):
                     parts.append(text)
-                case CallStart(_, name):
+                case CallStart(name=name):
                     uses.append(ToolUse(f"call_{num + len(uses)}", name))
-                case ArgumentsPiece(_, text):
+                case ArgumentsPiece(text=text):
                     uses[-1].arguments += text
     return Turn(message.role, tuple(parts), tuple(uses))
 
@@ -161,10 +161,10 @@ def _parts(segments: Sequence[Segment]) -> tuple[str | Picture, ...]:
     found = list[str | Picture]()
     for segment in segments:
         match segment:
-            case Text(text):
+            case Text(text=text):
                 last = found.pop() if found and isinstance(found[-1], str) else ""
                 found.append(f"{last}{text}")
-            case Image(data):
+            case Image(data=data):
                 found.append(_picture(data))
             case _:
                 kind = type(segment).__name__.lower()

@@ -86,13 +86,13 @@ class Form:
 def form_of(constraint: Constraint, is_anthropic: bool) -> Form:
     """What is requested for a constraint. Raises UnsupportedCall where an API cannot keep it."""
     match constraint:
-        case Regex(pattern):
+        case Regex(pattern=pattern):
             raise UnsupportedCall("regex", pattern, _WAYS_OUT.format(kind="regular expression"))
-        case Grammar(source):
+        case Grammar(source=source):
             raise UnsupportedCall("grammar", source, _WAYS_OUT.format(kind="grammar"))
-        case Choices(options):
+        case Choices(options=options):
             schema: Any = {"type": "string", "enum": list(options)}
-        case JsonSchema(schema):
+        case JsonSchema(schema=schema):
             if schema is False:
                 raise UnsupportedCall("json_schema", False, "a schema that allows something")
             schema = {} if schema is True else schema

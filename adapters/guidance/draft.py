@@ -134,11 +134,11 @@ def after(constraint: Constraint | None, pending: bytes) -> Constraint | None:
     except UnicodeDecodeError:
         return None
     match constraint:
-        case Choices(options):
+        case Choices(options=options):
             return Choices(tuple(text + option for option in options))
-        case Regex(pattern):
+        case Regex(pattern=pattern):
             return Regex(f"{re.escape(text)}(?:{pattern})")
-        case Grammar(source):
+        case Grammar(source=source):
             lead = json.dumps(text, ensure_ascii=False)
             renamed = re.sub(r"(?m)^start(?=\s*[:\[])", "inner_start", source, count=1)
             return Grammar(f"start: {lead} inner_start\n{renamed}")

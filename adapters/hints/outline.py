@@ -151,13 +151,13 @@ def spelled(segment: Segment) -> str:
     """A segment as text: different for different segments, and as long as it is expensive. Those of
     two pictures differ in their first characters."""
     match segment:
-        case Text(text):
+        case Text(text=text):
             return text
-        case Tokens(ids):
+        case Tokens(ids=ids):
             return _TOKENS + "".join([chr(min(max(token, 0), _LAST_CHAR)) for token in ids])
-        case Image(data):
+        case Image(data=data):
             return _media_text(data, 0)
-        case Video(data, num_frames):
+        case Video(data=data, num_frames=num_frames):
             return _media_text(data, num_frames)
 
 
@@ -181,8 +181,8 @@ def _truncated(segments: Sequence[Segment], length: int) -> tuple[Segment, ...]:
 
 def _beginning(segment: Segment, length: int) -> tuple[Segment, ...]:
     match segment:
-        case Text(text) if length > 0:
+        case Text(text=text) if length > 0:
             return (Text(text[:length]),)
-        case Tokens(ids) if length > 1:
+        case Tokens(ids=ids) if length > 1:
             return (Tokens(ids[: length - 1]),)
     return ()

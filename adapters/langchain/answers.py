@@ -97,11 +97,11 @@ def _message(output: Output, toolbox: Toolbox) -> AIMessage:
     text, calls = "", []
     for piece in ToolReader(toolbox.callable).push(output.text, is_last=True):
         match piece:
-            case TextPiece(new_text):
+            case TextPiece(text=new_text):
                 text += new_text
             case CallStart(name=name):
                 calls.append([name, ""])
-            case ArgumentsPiece(number, argued):
+            case ArgumentsPiece(number=number, text=argued):
                 calls[number][1] += argued
     message = AIMessage(content=text)
     for name, arguments in calls:
@@ -162,11 +162,11 @@ class MessageStream:
 
 def _message_chunk(piece: Piece) -> AIMessageChunk:
     match piece:
-        case TextPiece(text):
+        case TextPiece(text=text):
             return AIMessageChunk(content=text)
-        case CallStart(number, name):
+        case CallStart(number=number, name=name):
             call = tool_call_chunk(name=name, args="", id=_call_id(), index=number)
-        case ArgumentsPiece(number, text):
+        case ArgumentsPiece(number=number, text=text):
             call = tool_call_chunk(args=text, index=number)
     return AIMessageChunk(content="", tool_call_chunks=[call])
 

@@ -102,17 +102,17 @@ def _segments(content: str | Sequence[Any], field: str) -> tuple[Segment, ...]:
 def _segment(part: Any, field: str) -> Segment | None:
     """What a part of a message shows to the model; None: nothing."""
     match part:
-        case str(text) | {"type": "text", "text": str(text)}:
+        case (str() as text) | {"type": "text", "text": str() as text}:
             check_text(text, field)
             return Text(text) if text else None
         case {"type": kind} if kind in _SKIPPED_PARTS:
             return None
         case {
             "type": "image_url" | "input_image",
-            "image_url": {"url": str(url)} | str(url),
+            "image_url": {"url": str() as url} | (str() as url),
         }:
             return Image(from_url(url, "image", f"{field}.image_url"))
-        case {"type": "video_url", "video_url": {"url": url} | str(url) as given}:
+        case {"type": "video_url", "video_url": {"url": url} | (str() as url) as given}:
             inner = given if isinstance(given, Mapping) else {}
             frames = inner.get("num_frames", part.get("num_frames", NUM_FRAMES))
             if type(frames) is not int or frames < 1:

@@ -66,7 +66,7 @@ def choice_of(tool_choice: Any, names: Sequence[str]) -> str:
             return "none"
         case "any" | "required" | True:
             return "required"
-        case str(name) | {"function": {"name": str(name)}} | {"name": str(name)}:
+        case (str() as name) | {"function": {"name": str() as name}} | {"name": str() as name}:
             if name not in names:
                 expected = f"one of the tools: {', '.join(names)}" if names else _NO_TOOLS
                 raise InvalidCall("tool_choice", name, f"{expected}{did_you_mean(name, names)}")

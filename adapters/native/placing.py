@@ -104,8 +104,8 @@ def _has_state(value: Value) -> bool:
     match value:
         case State():
             return True
-        case Listed(items):
+        case Listed(items=items):
             return any(map(_has_state, items))
-        case Mapped(pairs):
+        case Mapped(pairs=pairs):
             return any(_has_state(item) for _, item in pairs)
     return False

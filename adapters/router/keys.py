@@ -95,9 +95,9 @@ def _texts(prompt: Prompt) -> Iterator[bytes]:
 
 def _text(segment: Segment) -> bytes:
     match segment:
-        case Text(text):
+        case Text(text=text):
             return text[:MOST_TEXT].encode(errors="replace")
-        case Tokens(ids):
+        case Tokens(ids=ids):
             return array("q", ids).tobytes()
-        case Image(data) | Video(data):
+        case Image(data=data) | Video(data=data):
             return hashlib.blake2b(data, digest_size=32).digest()

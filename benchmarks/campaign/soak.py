@@ -4,6 +4,9 @@ Clients send constrained calls (each answer is checked against its constraint), 
 their edges, forks with hints, broken bodies, and streams that they close. Afterwards no slot may be
 held; the memory of the server's processes is sampled, and its slope after a warm-up has a bar.
 
+What is kept of texts is bounded, and would grow for hours: a long run begins with as many texts as
+fill it.
+
 Under load, memory depends on what is open at the moment: by tens of MB, more than hours of a small
 leak. So in a long run the clients pause from time to time until nothing is at work and freed pages
 were given back, and the slope is that of the memory which is held then.
@@ -34,10 +37,12 @@ MAX_SLOPE = 1.0  # MB an hour after the warm-up
 MAX_GROWTH = 24.0  # MB over the last half of a run that is too short for a slope
 MAX_PROCESSES = 9  # the server, its engine, a spare one, compilers, and what they start in between
 _SECONDS_FOR_A_SLOPE = 1800.0
+_NUM_TEXTS, _NUM_SENTENCES = 300, 100  # which fill what is kept of texts
 _SECONDS_OF_LOAD = 100.0  # between two pauses of a run that is long enough for a slope
 _SECONDS_TO_TRIM = SECONDS_BETWEEN_TRIMS + 2.0
 _SECONDS_TO_ANSWER, _TICK = 60.0, 1.0
 _BRANCHES = 6
+_SENTENCE = "The city has good bicycle lanes, clean rivers and tree {}."
 # Small caches: all are soon full, and memory grows no more for them.
 _SLOTS = 8192
 _CACHES = ("--set", f"constraint_bytes={16 << 20}", "--set", f"logprob_bytes={4 << 20}")
@@ -68,6 +73,8 @@ class Soak:
         """All clients until the time is over; of a long time, with pauses."""
         end = time.monotonic() + seconds
         has_pauses = seconds >= _SECONDS_FOR_A_SLOPE
+        if has_pauses:
+            await self._fill()
         clock = asyncio.create_task(self._count_seconds())
         while (left := end - time.monotonic()) > 0:
             pause_at = time.monotonic() + (min(left, _SECONDS_OF_LOAD) if has_pauses else left)
@@ -75,6 +82,16 @@ class Soak:
             if has_pauses:
                 await self._rest()
         clock.cancel()
+
+    async def _fill(self) -> None:
+        """Send texts of which every part is new."""
+        for number in range(_NUM_TEXTS):
+            ends = (self._chance.randrange(1000) for _ in range(_NUM_SENTENCES))
+            text = f"Text {number}. " + " ".join(_SENTENCE.format(end) for end in ends)
+            body = {"prompt": text, "max_tokens": 1}
+            answer = await self._ask(COMPLETION, body)
+            if answer.status != 200:
+                self.faults.append(f"fill: {answer.status} {answer.body[-200:]!r}")
 
     async def _rest(self) -> None:
         """Wait until nothing is at work and freed pages were given back, and sample the memory."""

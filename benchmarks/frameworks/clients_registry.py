@@ -69,9 +69,8 @@ CLIENTS = (
         "guidellm",
         "0.8.1",
         f"guidellm run --backend kind=openai_http,target={URL},model=tiny",
-        "completions streamed (concurrent) and whole (synchronous), chats streamed (poisson),"
-        " responses streamed (concurrent); the program also has whole chats and"
-        " responses, not run yet",
+        "completions streamed (concurrent) and whole (synchronous), chats streamed (poisson)"
+        " and whole (throughput), responses streamed (concurrent) and whole (constant)",
         (TORCH,),
         note="`--tokenizer kind=hf_auto,model=FOLDER` names the folder of the model; `ignore_eos` "
         "also works on `/v1/responses`",

@@ -334,11 +334,11 @@ def _is_bias(value: object) -> bool:
 
 def _is_constraint(value: object) -> bool:
     match value:
-        case Regex(text) | Grammar(text):
+        case Regex(pattern=text) | Grammar(source=text):
             return is_text(text)
-        case JsonSchema(schema):
+        case JsonSchema(schema=schema):
             return isinstance(schema, Mapping | bool)
-        case Choices(options):
+        case Choices(options=options):
             return _are_texts(options) and len(options) > 0
     return False
 

@@ -115,13 +115,13 @@ def _are_segments(value: object) -> bool:
 
 def _is_segment(value: object) -> bool:
     match value:
-        case Text(text, ids):
+        case Text(text=text, ids=ids):
             return is_text(text) and (ids is None or _are_ids(ids))
-        case Tokens(ids):
+        case Tokens(ids=ids):
             return _are_ids(ids)
-        case Image(data):
+        case Image(data=data):
             return isinstance(data, bytes)
-        case Video(data, num_frames):
+        case Video(data=data, num_frames=num_frames):
             return isinstance(data, bytes) and type(num_frames) is int and num_frames >= 1
     return False
 

@@ -31,6 +31,7 @@ from .accounting.tenants import Tenants
 from .sequence import Sequence
 
 MATCHES_PER_STEP = 64
+_LONG_QUEUE, _MATCHES_OF_A_LONG_QUEUE = 1024, 32  # steps must not take longer for it
 TRIED_PER_STEP = 256  # sequences that do not fit, after which no more are tried
 _MATCHES_BESIDE_OTHERS = 16  # of each tenant
 
@@ -220,7 +221,9 @@ class WaitingQueue:
         tenant's queue takes little time where another is here."""
         most = _MATCHES_BESIDE_OTHERS if self.tenants.are_several else MATCHES_PER_STEP
         for unmatched in self._unmatched.values():
-            for _ in range(min(most, len(unmatched))):
+            is_long = len(unmatched) > _LONG_QUEUE
+            most_here = min(most, _MATCHES_OF_A_LONG_QUEUE) if is_long else most
+            for _ in range(min(most_here, len(unmatched))):
                 sequence, _nothing = unmatched.popitem(last=False)
                 unmatched[sequence] = None
                 self.match(sequence, cache)

@@ -241,13 +241,13 @@ class GuideCache:
 def cache_key(constraint: Constraint) -> Key:
     """The key of a constraint in the cache. Raises InvalidCall for a schema that is not JSON."""
     match constraint:
-        case Regex(pattern):
+        case Regex(pattern=pattern):
             return "regex", pattern
-        case Choices(options):
+        case Choices(options=options):
             return "choices", *options
-        case Grammar(source, syntax):
+        case Grammar(source=source, syntax=syntax):
             return "grammar", syntax, source
-        case JsonSchema(schema, separators, strict):
+        case JsonSchema(schema=schema, separators=separators, strict=strict):
             return "json_schema", *separators, schema_text(schema), *(["strict"] * strict)
     raise InvalidCall("constraint", constraint, "a Regex, JsonSchema, Choices or Grammar")
 

@@ -206,13 +206,13 @@ def _seconds(pool: CompilePool) -> float:
 def _cost(constraint: Constraint, seconds: float) -> float:
     """Seconds that it takes, about, to read a constraint; of a large schema more than `seconds`."""
     match constraint:
-        case Regex(pattern):
+        case Regex(pattern=pattern):
             return len(pattern) / PATTERN_RATE
-        case Choices(options):
+        case Choices(options=options):
             return sum(map(len, options)) / CHOICES_RATE
-        case Grammar(source):
+        case Grammar(source=source):
             return len(source) / GRAMMAR_RATE
-        case JsonSchema(schema):
+        case JsonSchema(schema=schema):
             room = int(seconds * SCHEMA_RATE)
             return (room - room_left(schema, room)) / SCHEMA_RATE
 

@@ -108,9 +108,9 @@ class CompilePool:
         Raises InvalidCall for one that is not allowed, Overloaded where no child could compile it
         now, and CallFailed."""
         match constraint:
-            case Regex(pattern):
+            case Regex(pattern=pattern):
                 return _read(self._compile("regex", pattern, field or "regex", tenant))
-            case Choices(options):
+            case Choices(options=options):
                 return _read(self._compile("choices", options, field or "choices", tenant))
 
     def plan(

@@ -149,7 +149,7 @@ class TextEncoder:
         indices = pairwise((found.start, *ends, len(ids)))
         for (first, end), (one, other) in zip(pairwise(cuts), indices, strict=True):
             if end - first <= 2 * _LONG_PART:
-                self._parts.put(namespace, text[first:end], first == 0, tuple(ids[one:other]))
+                self._parts.put(namespace, text[first:end], first == 0, ids[one:other])
         return _ids(found)
 
     def _long_part(self, part: str, prefix: str, namespace: str) -> Sequence[int] | None:
@@ -158,7 +158,7 @@ class TextEncoder:
             return known
         found = _ids(self._behind(prefix, part, self._at_once))
         if found is not None and len(part) <= 2 * _LONG_PART:
-            self._long_parts.put(namespace, part, False, tuple(found))
+            self._long_parts.put(namespace, part, False, found)
         return found
 
     def _behind(self, prefix: str, text: str, encode: Callable[[str], Any]) -> _Behind | None:

@@ -58,17 +58,17 @@ def pattern_until(end: str | None) -> str | None:
 
 def _pattern(node: GrammarNode) -> str:
     match node:
-        case LiteralNode(value):
+        case LiteralNode(value=value):
             return re.escape(value)
-        case RegexNode(regex):
+        case RegexNode(regex=regex):
             return ANY_TEXT if regex is None else f"(?:{_counted(regex)})"
         case RuleNode(value=value):
             return _pattern(value)
-        case SelectNode(alternatives):
+        case SelectNode(alternatives=alternatives):
             return f"(?:{'|'.join(map(_pattern, alternatives))})"
-        case JoinNode(parts):
+        case JoinNode(nodes=parts):
             return "".join(map(_pattern, parts))
-        case RepeatNode(inner, low, high):
+        case RepeatNode(node=inner, min=low, max=high):
             most = "" if high is None else str(high)
             return _counted(f"(?:{_pattern(inner)}){{{low},{most}}}")
         case JsonNode():

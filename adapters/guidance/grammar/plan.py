@@ -234,13 +234,13 @@ def _is_closed(node: GrammarNode) -> bool:
     match node:
         case RuleNode(value=inner) | SubgrammarNode(body=inner):
             return _is_closed(inner)
-        case JoinNode(parts):
+        case JoinNode(nodes=parts):
             return isinstance(parts[-1], LiteralNode) or all(map(_is_closed, parts))
-        case SelectNode(parts):
+        case SelectNode(alternatives=parts):
             texts = sorted(part.value for part in parts if isinstance(part, LiteralNode))
             is_prefix_free = not any(b.startswith(a) for a, b in pairwise(texts))
             return len(texts) == len(parts) and is_prefix_free
-        case RegexNode(pattern):
+        case RegexNode(regex=pattern):
             return pattern is not None and _has_one_length(pattern)
         case JsonNode():
             lark = json_lark(node)

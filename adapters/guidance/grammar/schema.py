@@ -143,7 +143,7 @@ class _Writer:
                 return f'/"{_CHAR}{{{schema.get("minLength", 0)},{schema["maxLength"]}}}"/'
             case {"type": "integer", **rest} if not rest and {"minimum", "maximum"} <= set(schema):
                 return _bounded(schema)
-            case {"type": str(kind), **rest} if kind in _PLAIN and not rest:
+            case {"type": str() as kind, **rest} if kind in _PLAIN and not rest:
                 return _PLAIN[kind]
             case {"type": "array", **rest} if set(rest) <= {"items"}:
                 item = self.name(rest.get("items", True))

@@ -236,9 +236,9 @@ def _deltas(state: ChoiceState, pieces: Sequence[Piece]) -> list[dict[str, Any]]
 
 def _delta_of(piece: Piece) -> dict[str, Any]:
     match piece:
-        case TextPiece(text):
+        case TextPiece(text=text):
             return {"content": text}
-        case CallStart(index, name):
+        case CallStart(number=index, name=name):
             return {"tool_calls": [{"index": index, **_call(name)}]}
-        case ArgumentsPiece(index, text):
+        case ArgumentsPiece(number=index, text=text):
             return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}

@@ -23,7 +23,7 @@ class Items:
     def take(self, piece: Piece) -> list[ItemEvent]:
         """The events of a piece."""
         match piece:
-            case TextPiece(text):
+            case TextPiece(text=text):
                 is_new = not self._is_open or self.output[-1]["type"] != "message"
                 opening = self.close() + self._open_message() if is_new else []
                 self.output[-1]["content"][0]["text"] += text

@@ -120,9 +120,9 @@ def _embedded(requested: JsonSchema) -> Mapping[str, Any] | bool:
 
 def _named(choice: str | Mapping[str, Any], tools: Sequence[ToolSpec]) -> ToolSpec:
     match choice:
-        case {"type": "function", "function": {"name": str(name)}} | {
+        case {"type": "function", "function": {"name": str() as name}} | {
             "type": "function",
-            "name": str(name),
+            "name": str() as name,
         }:
             by_name = {tool.name: tool for tool in tools}
             if name not in by_name:

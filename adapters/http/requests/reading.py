@@ -165,7 +165,7 @@ def _constraints(request: Generation) -> Iterator[RequestedConstraint]:
         if given["json_object"]:
             given["json"] = {"type": "object"}
         yield from _read("structured_outputs.", _VLLM, given.get)
-    yield from _read("guided_", _VLLM, lambda name: getattr(request, f"guided_{name}"))
+    yield from _read("guided_", _VLLM, lambda name: getattr(request, _GUIDED[name]))
 
 
 def _read(
@@ -212,6 +212,7 @@ _VLLM: Mapping[str, Callable[[Any, str], Constraint]] = {
     "choice": _choices,
     "grammar": lambda source, _: _grammar(source, "gbnf"),
 }
+_GUIDED: Mapping[str, str] = {name: f"guided_{name}" for name in _VLLM}
 
 
 def _format(given: Mapping[str, Any]) -> Constraint | None:
@@ -248,11 +249,11 @@ def _schema(given: object, field: str) -> Mapping[str, Any] | bool:
 def size_of(constraint: Constraint | None) -> int:
     """Characters of a constraint; 0 of none."""
     match constraint:
-        case Regex(text) | Grammar(text):
+        case Regex(pattern=text) | Grammar(source=text):
             return len(text)
-        case JsonSchema(schema):
+        case JsonSchema(schema=schema):
             return len(json.dumps(schema, ensure_ascii=False, default=repr))
-        case Choices(options):
+        case Choices(options=options):
             return sum(map(len, options))
     return 0
 

@@ -84,24 +84,24 @@ class Execution:
 
     def _submit(self, op: Op) -> None:
         match op:
-            case Append(stream, _, expression):
+            case Append(stream=stream, expression=expression):
                 self._interpreters[stream].submit(expression)
                 if op.is_read:
                     self._keep(op)
-            case Compose(stream):
+            case Compose(stream=stream):
                 self._compose(self._interpreters[stream], op)
-            case Show(stream, node):
+            case Show(stream=stream, node=node):
                 source = self._arguments[str(node.argument)]
                 shown = self._surroundings.media(source, node.num_frames)
                 self._interpreters[stream].submit(shown)
             case Branch():
                 self._fork(op)
-            case Join(stream, position, mode):
+            case Join(stream=stream, fork=position, mode=mode):
                 self._end_gates(position)
                 join(self._interpreters[stream], self._forks[position], mode)
-            case Begin(stream):
+            case Begin(stream=stream):
                 self._interpreters[stream] = self._part()
-            case End(stream):
+            case End(stream=stream):
                 self._interpreters[stream].stream.close()
 
     def _keep(self, op: Append) -> None:
@@ -192,20 +192,20 @@ class Execution:
 
     def _evaluated(self, value: Value) -> Any:
         match value:
-            case Plain(found):
+            case Plain(value=found):
                 return deepcopy(found)
-            case Given(name):
+            case Given(name=name):
                 return self._counted(self._arguments[name])
-            case Set(read):
+            case Set(read=read):
                 return self._counted(self._value(read))
-            case State(stream):
+            case State(stream=stream):
                 return self._surroundings.state(self._interpreters[stream])
-            case Composed(parts):
+            case Composed(parts=parts):
                 return "".join(map(self._inserted, parts))
-            case Listed(items, is_tuple):
+            case Listed(items=items, is_tuple=is_tuple):
                 found = [self._evaluated(item) for item in items]
                 return tuple(found) if is_tuple else found
-            case Mapped(pairs):
+            case Mapped(pairs=pairs):
                 return {key: self._evaluated(item) for key, item in pairs}
 
     def _counted(self, value: Any) -> Any:

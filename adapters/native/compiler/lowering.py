@@ -127,7 +127,7 @@ def _op(nodes: Sequence[Node], run: range, advice: Advice, reads: Reads) -> Op |
     match node:
         case graph.ForkItem():
             return None
-        case graph.Fork(stream, num):
+        case graph.Fork(stream=stream, num=num):
             items = tuple(nodes[position + 1 + index].stream for index in range(num))
             known = advice.num_calls.get(position), advice.outlooks.roots.get(position)
             return Branch(stream, position, items, *known, advice.most.get(position))
@@ -147,25 +147,33 @@ def expression_of(
     """The expression of the language that a node stands for, where it is one. extra_priority,
     outlook: of a call."""
     match node:
-        case graph.Gen(_, name, sampling, constraint, backend, is_streamed, resample, scored_from):
+        case graph.Gen(
+            name=name,
+            sampling=sampling,
+            constraint=constraint,
+            backend=backend,
+            is_streamed=is_streamed,
+            resample=resample,
+            scored_from=scored_from,
+        ):
             settings = constraint, backend, is_streamed, resample, scored_from
             known: dict[str, Any] = {"extra_priority": extra_priority, "outlook": outlook}
             return language.Gen(name, sampling, *settings, **known)
-        case graph.Select(_, name, options, method, backend):
+        case graph.Select(name=name, options=options, method=method, backend=backend):
             return language.Select(name, options, method, backend, extra_priority, outlook)
-        case graph.Media(_, bytes() as data, _, int(num_frames)):
+        case graph.Media(data=bytes() as data, num_frames=int() as num_frames):
             return language.Media(Video(data, num_frames))
-        case graph.Media(_, bytes() as data):
+        case graph.Media(data=bytes() as data):
             return language.Media(Image(data))
-        case graph.RoleBegin(_, role):
+        case graph.RoleBegin(role=role):
             return language.RoleBegin(role)
         case graph.RoleEnd():
             return language.RoleEnd()
-        case graph.ScopeBegin(_, name):
+        case graph.ScopeBegin(name=name):
             return language.ScopeBegin(name)
-        case graph.ScopeEnd(_, name):
+        case graph.ScopeEnd(name=name):
             return language.ScopeEnd(name)
-        case graph.ConstantText(_, text):
+        case graph.ConstantText(text=text):
             return language.Constant(text)
     raise AssertionError(f"no expression: {node}")
 

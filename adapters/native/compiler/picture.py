@@ -136,31 +136,31 @@ class _Sheet:
 def label_of(node: Node) -> str:
     """A node in a few words."""
     match node:
-        case kinds.ConstantText(_, text):
+        case kinds.ConstantText(text=text):
             return _short(repr(text)[1:-1])
-        case kinds.Argument(_, name):
+        case kinds.Argument(name=name):
             return f"{{{name}}}"
-        case kinds.Variable(_, read):
+        case kinds.Variable(read=read):
             item = "" if read.item is None else f"[{read.item}]"
             return f"{read.name}{item}"
-        case kinds.Gen(_, name):
+        case kinds.Gen(name=name):
             return f"gen {name or ''}".strip()
-        case kinds.Select(_, name, options):
+        case kinds.Select(name=name, options=options):
             return _short(f"select {name or ''}: {' | '.join(it.strip() for it in options)}")
-        case kinds.Media(_, _, argument, num_frames):
+        case kinds.Media(argument=argument, num_frames=num_frames):
             kind = "image" if num_frames is None else "video"
             return f"{kind} {{{argument}}}" if argument else kind
-        case kinds.RoleBegin(_, role):
+        case kinds.RoleBegin(role=role):
             return f"<{role}>"
         case kinds.RoleEnd():
             return "</>"
-        case kinds.ScopeBegin(_, name) | kinds.ScopeEnd(_, name):
+        case kinds.ScopeBegin(name=name) | kinds.ScopeEnd(name=name):
             return f"{'begin' if isinstance(node, kinds.ScopeBegin) else 'end'} {name}"
-        case kinds.Fork(_, num):
+        case kinds.Fork(num=num):
             return f"fork {num}"
-        case kinds.ForkItem(_, _, index):
+        case kinds.ForkItem(index=index):
             return f"item {index}"
-        case kinds.Join(_, _, mode):
+        case kinds.Join(mode=mode):
             return "join" if mode == "gather_variable" else "join, append"
         case kinds.Begin():
             return "begin"

@@ -74,9 +74,9 @@ def prompt_of(prefix: Iterable[Node]) -> Prompt:
     transcript = Transcript()
     for node in prefix:
         match expression_of(node):
-            case language.Constant(text):
+            case language.Constant(text=text):
                 transcript.add_text(text)
-            case language.Media(segment):
+            case language.Media(segment=segment):
                 transcript.add_media(segment)
             case language.RoleBegin() | language.RoleEnd() as mark:
                 transcript.extend((mark,))

@@ -127,23 +127,23 @@ class Recorder:
             return
         self._check_known(node)
         match node:
-            case language.Constant(text):
+            case language.Constant(text=text):
                 self._texts(stream, text)
             case language.Gen():
                 self.add(self._gen(stream, node))
-            case language.Select(name, options, method):
+            case language.Select(name=name, options=options, method=method):
                 backend = self._backend(node.backend)
                 self.add(graph.Select(stream, name, options, self._method(method), backend))
-            case language.Media(segment):
+            case language.Media(segment=segment):
                 num_frames = None if isinstance(segment, Image) else segment.num_frames
                 self.add(graph.Media(stream, segment.data, num_frames=num_frames))
-            case language.RoleBegin(role):
+            case language.RoleBegin(role=role):
                 self.add(graph.RoleBegin(stream, role))
             case language.RoleEnd():
                 self.add(graph.RoleEnd(stream))
-            case language.ScopeBegin(name):
+            case language.ScopeBegin(name=name):
                 self.add(graph.ScopeBegin(stream, name))
-            case language.ScopeEnd(name):
+            case language.ScopeEnd(name=name):
                 self.add(graph.ScopeEnd(stream, name))
             case _:
                 self.refuse(
@@ -365,9 +365,9 @@ class RecordedBranch:
 
 def _text_node(stream: int, part: str | Inserted, continues: bool) -> Node:
     match part:
-        case Inserted(Given(name), form, spec):
+        case Inserted(value=Given(name=name), form=form, spec=spec):
             return graph.Argument(stream, name, form, spec, continues)
-        case Inserted(Set(read), form, spec):
+        case Inserted(value=Set(read=read), form=form, spec=spec):
             return graph.Variable(stream, read, form, spec, continues)
     assert isinstance(part, str)
     return graph.ConstantText(stream, part, continues)

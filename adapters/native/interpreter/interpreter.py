@@ -110,17 +110,17 @@ class Interpreter(Waiting):
             return self._select(node)
         with self.stream.lock:
             match node:
-                case Constant(text):
+                case Constant(text=text):
                     self.transcript.add_text(text)
                     self._speculation.fill(text)
                     self.feeds.append(Feed(text))
-                case Media(segment):
+                case Media(segment=segment):
                     self.transcript.add_media(segment)
                 case RoleBegin() | RoleEnd():
                     self.transcript.extend((node,))
-                case ScopeBegin(name):
+                case ScopeBegin(name=name):
                     self._scopes[name] = len(self.transcript)
-                case ScopeEnd(name):
+                case ScopeEnd(name=name):
                     start = self._scopes.pop(name)
                     self.context.spend(self.transcript.num_chars(start))
                     self.variables.put(name, self.transcript.text(start), {})

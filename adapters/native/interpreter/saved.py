@@ -94,11 +94,11 @@ def _parts(entry: Entry) -> list[list[Any]]:
 
 def _entry(kind: str, *fields: Any) -> Entry:
     match kind, *fields:
-        case "role", str(name):
+        case "role", str() as name:
             return RoleBegin(name)
         case ("end",):
             return RoleEnd()
-        case (("text" | "answer"), str(text)):
+        case (("text" | "answer"), str() as text):
             return Piece(text, (Text(text),), kind == "answer")
         case "image", data:
             return Piece("", (Image(b64decode(data)),))

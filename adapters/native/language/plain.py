@@ -32,7 +32,7 @@ def encoded(value: Any, field: str) -> Any:
             return {"$float": str(value)}
         case bytes():
             return {"$bytes": b64encode(value).decode()}
-        case TokenLogprob(number, logprob, top):
+        case TokenLogprob(id=number, logprob=logprob, top=top):
             return {"$logprob": encoded([number, logprob, top], field)}
     kind = type(value)
     if kind in (int, float, str):

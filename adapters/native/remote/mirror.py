@@ -83,15 +83,15 @@ class Mirror:
             case {"begin": name}:
                 self._pieces, self._reply = [], Mailbox(Call(()))
                 self._add(Feed("", name, self._reply))
-            case {"piece": str(text)} if self._reply is not None:
+            case {"piece": str() as text} if self._reply is not None:
                 self._pieces.append(text)
                 self._reply.put(Chunk(text))
             case {"end": _} if self._reply is not None:
                 self._reply.finish(Completion((Output("".join(self._pieces)),)))
                 self._reply = None
-            case {"text": str(text)}:
+            case {"text": str() as text}:
                 self._add(Feed(text, event.get("name")))
-            case {"set": str(name), "value": value, "meta": meta}:
+            case {"set": str() as name, "value": value, "meta": meta}:
                 self._variables.settle(name, decoded(value), decoded(meta))
 
     def _add(self, feed: Feed) -> None:

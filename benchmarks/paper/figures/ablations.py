@@ -32,7 +32,7 @@ PAPER = "every component is needed for the best"
 
 def steps(settings: Settings) -> list[Step]:
     """The tree of thought at five hit rates; and each representative workload without parts."""
-    names = REPRESENTATIVE[: settings.num(1, 3, 5)]
+    names = REPRESENTATIVE[: settings.num(1, 2, 5)]
     parts = [Step(name, lambda engines, name=name: _parts(name, engines), 8.0) for name in names]
     return [Step("hit rates", _hit_rates, settings.pick(2, 10, 40)), *parts]
 

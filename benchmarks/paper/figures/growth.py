@@ -221,7 +221,7 @@ def _grammar(engines: Engines) -> list[Row]:
     random_ = random.Random(engines.settings.seed)
     compiling: dict[float, list[float]] = {}
     masking: dict[float, list[float]] = {}
-    for num in [2**power for power in range(1, engines.settings.num(4, 7, 8) + 1)]:
+    for num in [2**power for power in range(1, engines.settings.num(4, 6, 8) + 1)]:
         fields = ", ".join(rf'"field_{i}": "[a-z ]{{1,16}}"' for i in range(num))
         constraint = Regex(rf"\{{{fields}\}}")
         for turn in range(3):

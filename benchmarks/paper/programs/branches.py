@@ -17,7 +17,7 @@ from .workload import Workload, is_equal
 def tree_of_thought(texts: Texts) -> Workload:
     """Three plans, three solutions of each, three judgements of each of these."""
     source, pairs = sources.gsm8k(texts.settings.data)
-    count = texts.num(1, 4, 16)
+    count = texts.num(1, 3, 16)
     shots = "".join(it.text.strip() + "\n\n" for it in texts.documents(word_problem, 2))
     made, answers = problems(texts, count)
     if texts.settings.data and pairs:

@@ -17,7 +17,7 @@ def chat(texts: Texts) -> Workload:
 def long_chat(texts: Texts) -> Workload:
     """Answers of 256 tokens, where the context has room for them."""
     length = min(256, texts.context_len // (2 * TURNS))
-    return _chat(texts, "chat long", "Chat, long answers", length, texts.num(1, 3, 12))
+    return _chat(texts, "chat long", "Chat, long answers", length, texts.num(1, 2, 12))
 
 
 def _chat(texts: Texts, name: str, title: str, length: int, count: int) -> Workload:

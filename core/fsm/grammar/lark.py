@@ -184,7 +184,7 @@ def _shown(schema: object, pointer: str) -> Shown:
 def _separators(schema: object) -> tuple[str, str]:
     """The separators that a schema of guidance's sets: a comma or colon and blanks."""
     match schema:
-        case {"x-guidance": {"item_separator": str(comma), "key_separator": str(colon)}}:
+        case {"x-guidance": {"item_separator": str() as comma, "key_separator": str() as colon}}:
             if comma.strip(_BLANKS) == "," and colon.strip(_BLANKS) == ":":
                 return comma, colon
     return COMPACT

@@ -73,11 +73,11 @@ class Terminals:
 
     def _first(self, node: Tree) -> First:
         match node:
-            case Set(ranges):
+            case Set(ranges=ranges):
                 return First(ranges)
-            case Ref(name):
+            case Ref(name=name):
                 return self._firsts[name]
-            case Seq(items):
+            case Seq(items=items):
                 found: list[tuple[int, int]] = []
                 for item in items:
                     first = self._first(item)
@@ -85,11 +85,11 @@ class Terminals:
                     if not first.is_empty:
                         return First(union(found))
                 return First(union(found), True)
-            case Alt(options):
+            case Alt(options=options):
                 firsts = [self._first(option) for option in options]
                 chars = union(pair for first in firsts for pair in first.chars)
                 return First(chars, any(first.is_empty for first in firsts))
-            case Loop(item, low, high):
+            case Loop(item=item, low=low, high=high):
                 first = self._first(item)
                 return First() if high == 0 else First(first.chars, first.is_empty or not low)
         raise AssertionError(node)
@@ -98,12 +98,12 @@ class Terminals:
         """Add what may come after the rules that are named here."""
         self._meter.check_time()
         match node:
-            case Ref(name):
+            case Ref(name=name):
                 self._after[name] = union([*self._after[name], *after])
-            case Seq(items):
+            case Seq(items=items):
                 for item, rest in zip(items, self._afters(items, after), strict=True):
                     self._spread(item, rest)
-            case Alt(options):
+            case Alt(options=options):
                 for option in options:
                     self._spread(option, after)
             case Loop():
@@ -129,14 +129,14 @@ class Terminals:
         if pattern is not None and (_is_literal(node) or self._is_terminal(pattern, after)):
             return f"/{pattern.replace('/', chr(92) + '/')}/" if pattern else '""'
         match node:
-            case Ref(name):
+            case Ref(name=name):
                 return self._names[name]
-            case Seq(items):
+            case Seq(items=items):
                 pairs = zip(items, self._afters(items, after), strict=True)
                 return f"({' '.join(self._written(item, rest) for item, rest in pairs)})"
-            case Alt(options):
+            case Alt(options=options):
                 return f"({' | '.join(self._written(option, after) for option in options)})"
-            case Loop(item, low, high):
+            case Loop(item=item, low=low, high=high):
                 inside = self._written(item, self._again(node, after))
                 return f"({inside}){{{low},{'' if high is None else high}}}"
         raise AssertionError(node)  # one character is a terminal
@@ -164,9 +164,9 @@ class Terminals:
 
     def _pattern_of(self, node: Tree) -> str | None:
         match node:
-            case Set(ranges):
+            case Set(ranges=ranges):
                 return char_class(ranges)
-            case Ref(name):
+            case Ref(name=name):
                 if name not in self._patterns:
                     self._patterns[name] = None  # while it is being written: recursion
                     if len(self._open) < MAX_DEPTH:
@@ -174,13 +174,13 @@ class Terminals:
                         self._patterns[name] = self._pattern(self._rules[name])
                         self._open.pop()
                 return self._patterns[name]
-            case Seq(items):
+            case Seq(items=items):
                 parts = [self._pattern(item) for item in items]
                 return None if None in parts else "".join(part or "" for part in parts)
-            case Alt(options):
+            case Alt(options=options):
                 parts = [self._pattern(option) for option in options]
                 return None if None in parts else alternatives([part or "" for part in parts])
-            case Loop(item, low, high):
+            case Loop(item=item, low=low, high=high):
                 inside = self._pattern(item)
                 return None if inside is None else repeated(inside, low, high)
         raise AssertionError(node)

@@ -14,16 +14,18 @@ def without_backtracking(tree: Tree) -> Tree | None:
     match tree:
         case Set():
             return tree
-        case Capture(item, number):
+        case Capture(item=item, number=number):
             found = without_backtracking(item)
             return None if found is None else Capture(found, number)
-        case Loop(Capture(item), low, high):
+        case Loop(item=Capture(item=item), low=low, high=high):
             return without_backtracking(Loop(item, low, high))
-        case Loop(item, low, high) if first_chars(item) is not None and _has_one_way(item):
+        case Loop(item=item, low=low, high=high) if first_chars(item) is not None and _has_one_way(
+            item
+        ):
             return _greedy(item, low, high)
-        case Seq(items):
+        case Seq(items=items):
             return _sequence(items)
-        case Alt(options):
+        case Alt(options=options):
             return tree if _are_disjoint(options) else None
     return None
 
@@ -54,13 +56,13 @@ def _has_one_way(tree: Tree) -> bool:
     match tree:
         case Set():
             return True
-        case Capture(item):
+        case Capture(item=item):
             return _has_one_way(item)
-        case Seq(items):
+        case Seq(items=items):
             return all(map(_has_one_way, items))
-        case Loop(item, low, high):
+        case Loop(item=item, low=low, high=high):
             return low == high and _has_one_way(item)
-        case Alt(options):
+        case Alt(options=options):
             return _are_disjoint(options)
     return False
 

@@ -87,7 +87,7 @@ def _with_text(tree: Tree, number: int, text: str, fold: Callable[[Ranges], Rang
         case Back() if tree.number == number:
             sets = (single(char) for char in text)
             return Seq(tuple(Set(fold(it) if fold else it) for it in sets))
-        case Capture(_, own) if own == number:
+        case Capture(number=own) if own == number:
             return Capture(Seq(tuple(Set(single(char)) for char in text)), number)
     return with_parts(tree, (_with_text(part, number, text, fold) for part in parts(tree)))
 
@@ -101,11 +101,11 @@ def _without_captures(tree: Tree) -> Tree:
 def _always_once(tree: Tree, number: int) -> bool:
     """Whether every match of the tree matches the group, exactly once."""
     match tree:
-        case Capture(item, own):
+        case Capture(item=item, number=own):
             return own == number or _always_once(item, number)
-        case Seq(items):
+        case Seq(items=items):
             return any(_always_once(item, number) for item in items)
-        case Loop(item, 1, 1):
+        case Loop(item=item, low=1, high=1):
             return _always_once(item, number)
     return False
 
@@ -113,12 +113,12 @@ def _always_once(tree: Tree, number: int) -> bool:
 def _spelled(tree: Tree) -> Iterator[str | None]:
     """Each text of a tree; None where there are more than MAX_TEXTS."""
     match tree:
-        case Set(ranges):
+        case Set(ranges=ranges):
             if sum(end - start for start, end in ranges) > MAX_TEXTS:
                 yield None
                 return
             yield from (chr(code) for start, end in ranges for code in range(start, end))
-        case Seq(items):
+        case Seq(items=items):
             rows: list[str] = [""]
             for item in items:
                 texts = list(dict.fromkeys(_spelled(item)))
@@ -127,13 +127,13 @@ def _spelled(tree: Tree) -> Iterator[str | None]:
                     return
                 rows = [row + (text or "") for row, text in product(rows, texts)]
             yield from rows
-        case Alt(options):
+        case Alt(options=options):
             for option in options:
                 yield from _spelled(option)
-        case Loop(item, low, high) if high is not None and high <= MAX_TEXTS:
+        case Loop(item=item, low=low, high=high) if high is not None and high <= MAX_TEXTS:
             for times in range(low, high + 1):
                 yield from _spelled(Seq((item,) * times))
-        case Capture(item):
+        case Capture(item=item):
             yield from _spelled(item)
         case _:
             yield None

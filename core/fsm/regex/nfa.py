@@ -79,29 +79,29 @@ class Builder:
 
     def _size(self, node: Tree) -> int:
         match node:
-            case Seq(nodes) | Alt(nodes):
+            case Seq(items=nodes) | Alt(options=nodes):
                 return 1 + sum(map(self._size, nodes))
-            case Loop(item, low, high):
+            case Loop(item=item, low=low, high=high):
                 return 1 + self._size(item) * int(max(low + (high is None), high or 0, 1))
-            case Lookaround(item):
+            case Lookaround(item=item):
                 return 1 + self._size(item)
-            case Net(rows):
+            case Net(rows=rows):
                 return sum(2 + sum(self._size(item) for item, _ in row) for row in rows)
         return 1
 
     def _write(self, node: Tree, end: int) -> int:
         """The place from which the node leads to `end`."""
         match node:
-            case Set(ranges):
+            case Set(ranges=ranges):
                 return self.nfa.arc(self._kind_of(ranges), end)
-            case Alt(options):
+            case Alt(options=options):
                 starts = [self._write(option, end) for option in options]
                 return starts[0] if len(starts) == 1 else self.nfa.fork(*starts)
-            case Seq(items):
+            case Seq(items=items):
                 for item in reversed(items):
                     end = self._write(item, end)
                 return end
-            case Loop(item, low, high):
+            case Loop(item=item, low=low, high=high):
                 return self._repeat(item, low, high, end)
             case Lookaround():
                 return self._guard(node, end)

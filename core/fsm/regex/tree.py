@@ -122,7 +122,7 @@ def _beside(ranges: Ranges) -> tuple[Tree, Tree]:
 def parts(tree: Tree) -> tuple[Tree, ...]:
     """The trees right below."""
     match tree:
-        case Seq(items) | Alt(items):
+        case Seq(items=items) | Alt(options=items):
             return items
         case Loop() | Lookaround() | Capture():
             return (tree.item,)
@@ -153,17 +153,17 @@ def first_chars(tree: Tree) -> Ranges | None:
     """The characters with which every match begins; None where that is not known, or where a match
     may be empty."""
     match tree:
-        case Set(ranges):
+        case Set(ranges=ranges):
             return ranges
-        case Capture(item):
+        case Capture(item=item):
             return first_chars(item)
-        case Seq(items) if items:
+        case Seq(items=items) if items:
             return first_chars(items[0])
-        case Loop(item, low, _) if low:
+        case Loop(item=item, low=low) if low:
             return first_chars(item)
-        case Alt(options):
+        case Alt(options=options):
             return _union(map(first_chars, options))
-        case Net(rows, accepting) if not accepting[0]:
+        case Net(rows=rows, accepting=accepting) if not accepting[0]:
             return _union(first_chars(item) for item, _ in rows[0])
     return None
 
@@ -178,11 +178,11 @@ def trimmed(tree: Tree, at_start: bool = True, at_end: bool = True) -> Tree:
     if (at_start and tree in _STARTS) or (at_end and tree in _ENDS):
         return Seq()
     match tree:
-        case Seq(items):
+        case Seq(items=items):
             return Seq(_trimmed_items(items, at_start, at_end))
-        case Alt(options):
+        case Alt(options=options):
             return Alt(tuple(trimmed(option, at_start, at_end) for option in options))
-        case Loop(item, low, 1):
+        case Loop(item=item, low=low, high=1):
             return Loop(trimmed(item, at_start, at_end), low, 1)
     return tree
 

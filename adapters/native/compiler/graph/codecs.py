@@ -132,14 +132,14 @@ def _read_sampling(field: str, found: Any) -> dict[str, Any]:
 
 def _write_constraint(constraint: Constraint) -> dict[str, Any]:
     match constraint:
-        case Regex(pattern):
+        case Regex(pattern=pattern):
             return {"regex": pattern}
-        case JsonSchema(schema, separators, strict):
+        case JsonSchema(schema=schema, separators=separators, strict=strict):
             found: dict[str, Any] = {"json_schema": schema, "separators": list(separators)}
             return {**found, "strict": True} if strict else found
-        case Choices(options):
+        case Choices(options=options):
             return {"choices": list(options)}
-        case Grammar(source, syntax):
+        case Grammar(source=source, syntax=syntax):
             return {"grammar": source, "syntax": syntax}
 
 
@@ -209,19 +209,19 @@ def _read_inserted(field: str, found: Any) -> str | Inserted:
 
 def _write_value(value: Value) -> dict[str, Any]:
     match value:
-        case Plain(found):
+        case Plain(value=found):
             return {"plain": plain.encode(found)}
-        case Given(name):
+        case Given(name=name):
             return {"argument": name}
-        case Set(found):
+        case Set(read=found):
             return {"read": _write_read(found)}
-        case State(stream):
+        case State(stream=stream):
             return {"state": stream}
-        case Composed(parts):
+        case Composed(parts=parts):
             return {"text": [_write_inserted(part) for part in parts]}
-        case Listed(items, is_tuple):
+        case Listed(items=items, is_tuple=is_tuple):
             return {"tuple" if is_tuple else "list": [_write_value(item) for item in items]}
-        case Mapped(pairs):
+        case Mapped(pairs=pairs):
             return {"dict": [[plain.encode(key), _write_value(item)] for key, item in pairs]}
 
 

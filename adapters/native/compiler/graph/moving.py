@@ -56,17 +56,17 @@ def moved_read(read: Read, positions: Positions, streams: Streams) -> Read:
 def moved_value(value: Value, positions: Positions, streams: Streams) -> Value:
     """As `moved`, of a returned value."""
     match value:
-        case Set(read):
+        case Set(read=read):
             return Set(moved_read(read, positions, streams))
-        case State(stream):
+        case State(stream=stream):
             return State(streams[stream])
-        case Listed(items, is_tuple):
+        case Listed(items=items, is_tuple=is_tuple):
             found = (moved_value(item, positions, streams) for item in items)
             return Listed(tuple(found), is_tuple)
-        case Mapped(pairs):
+        case Mapped(pairs=pairs):
             moved_pairs = ((key, moved_value(item, positions, streams)) for key, item in pairs)
             return Mapped(tuple(moved_pairs))
-        case Composed(parts):
+        case Composed(parts=parts):
             return Composed(tuple(_moved_part(part, positions, streams) for part in parts))
     return value
 

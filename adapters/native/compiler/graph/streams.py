@@ -78,9 +78,9 @@ class Streams:
                 self._join(position, node)
             case End():
                 self.known[node.stream].is_open = False
-            case ScopeBegin(stream, name):
+            case ScopeBegin(stream=stream, name=name):
                 self._scope(position, stream, name, 1)
-            case ScopeEnd(stream, name):
+            case ScopeEnd(stream=stream, name=name):
                 self._scope(position, stream, name, -1)
         if isinstance(node, SETTERS) and node.name is not None:
             self.known[node.stream].setters.setdefault(node.name, []).append(position)

@@ -169,11 +169,11 @@ def _check_value(field: str, value: Value | None, streams: Streams, names: set[s
 def _parts(value: Value) -> Iterator[Any]:
     yield value
     match value:
-        case Listed(items):
+        case Listed(items=items):
             yield from (part for item in items for part in _parts(item))
-        case Mapped(pairs):
+        case Mapped(pairs=pairs):
             yield from (part for _, item in pairs for part in _parts(item))
-        case Composed(parts):
+        case Composed(parts=parts):
             yield from parts
 
 

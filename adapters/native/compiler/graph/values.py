@@ -73,14 +73,14 @@ Value: TypeAlias = Plain | Given | Set | Composed | Listed | Mapped | State
 def reads_of(value: Value) -> tuple[Read, ...]:
     """The variables in a value, in order."""
     match value:
-        case Set(read):
+        case Set(read=read):
             return (read,)
-        case Composed(parts):
+        case Composed(parts=parts):
             inserted = [part.value for part in parts if isinstance(part, Inserted)]
             return tuple(it.read for it in inserted if isinstance(it, Set))
-        case Listed(items):
+        case Listed(items=items):
             return tuple(read for item in items for read in reads_of(item))
-        case Mapped(pairs):
+        case Mapped(pairs=pairs):
             return tuple(read for _, item in pairs for read in reads_of(item))
     return ()
 
@@ -88,13 +88,13 @@ def reads_of(value: Value) -> tuple[Read, ...]:
 def arguments_of(value: Value) -> tuple[str, ...]:
     """The arguments in a value, in order."""
     match value:
-        case Given(name):
+        case Given(name=name):
             return (name,)
-        case Composed(parts):
+        case Composed(parts=parts):
             inserted = [part.value for part in parts if isinstance(part, Inserted)]
             return tuple(it.name for it in inserted if isinstance(it, Given))
-        case Listed(items):
+        case Listed(items=items):
             return tuple(name for item in items for name in arguments_of(item))
-        case Mapped(pairs):
+        case Mapped(pairs=pairs):
             return tuple(name for _, item in pairs for name in arguments_of(item))
     return ()

@@ -118,10 +118,10 @@ class _Needed:
 
 def _states(value: Value) -> list[int]:
     match value:
-        case State(stream):
+        case State(stream=stream):
             return [stream]
-        case Listed(items):
+        case Listed(items=items):
             return [stream for item in items for stream in _states(item)]
-        case Mapped(pairs):
+        case Mapped(pairs=pairs):
             return [stream for _, item in pairs for stream in _states(item)]
     return []

@@ -107,15 +107,15 @@ class Memory:
 
     def _cost(self, node: Node, count: Count) -> int:
         match node:
-            case ConstantText(_, text):
+            case ConstantText(text=text):
                 return count(text)
-            case Argument(_, name):
+            case Argument(name=name):
                 return self._arguments.get(name, 0)
-            case Variable(_, read):
+            case Variable(read=read):
                 return self._cost(self._graph.nodes[read.source], count)
             case Gen():
                 return int(node.sampling.get("max_tokens", _DEFAULT) or _DEFAULT)
-            case Select(_, _, options):
+            case Select(options=options):
                 return max(map(count, options))
         return 0
 

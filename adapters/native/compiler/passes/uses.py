@@ -62,15 +62,15 @@ class Uses:
 
     def _add(self, position: int, node: Node) -> None:
         match node:
-            case ConstantText(stream, constant):
+            case ConstantText(stream=stream, text=constant):
                 self._texts[stream].constant += constant
-            case Begin(stream):
+            case Begin(stream=stream):
                 self._texts[stream] = _Text(0)
-            case ForkItem(stream, fork):
+            case ForkItem(stream=stream, fork=fork):
                 self._texts[stream] = _Text(self._node_of(self._graph.nodes[fork].stream))
-            case Fork(stream):
+            case Fork(stream=stream):
                 self._node_of(stream)
-            case Join(stream, fork, "concate_and_append"):
+            case Join(stream=stream, fork=fork, mode="concate_and_append"):
                 for item in self._graph.nodes[fork + 1 : fork + 1 + self._num(fork)]:
                     self._node_of(item.stream)
                     for part in self._texts[item.stream].parts:
@@ -92,18 +92,18 @@ class Uses:
     def _part(self, node: Node) -> Part | None:
         """What a node appends beside constants and answers; None: nothing."""
         match node:
-            case Argument(_, name, form, spec):
+            case Argument(name=name, form=form, spec=spec):
                 return "argument", name, form == "repr", spec
-            case Variable(_, read, form, spec):
+            case Variable(read=read, form=form, spec=spec):
                 source = self._graph.nodes[read.source]
                 has_list = isinstance(source, Gen) and source.sampling.get("n", 1) > 1
                 is_answer = isinstance(source, CALLS) and read.item == (0 if has_list else None)
                 if is_answer and form != "repr" and not spec:
                     return "answer", read.source
                 return "variable", read.source, read.item, form, spec
-            case Media(_, data, argument, num_frames):
+            case Media(data=data, argument=argument, num_frames=num_frames):
                 return "media", data, argument, num_frames
-            case RoleBegin(_, role):
+            case RoleBegin(role=role):
                 return "role", role
             case RoleEnd():
                 return ("end of a role",)

@@ -55,9 +55,9 @@ def _at_end(tree: Tree) -> Tree:
     match tree:
         case Alt() if tree == LAST:
             return Seq((Loop(NEWLINE, 0, 1), END))
-        case Seq(items) if items:
+        case Seq(items=items) if items:
             return Seq((*items[:-1], _at_end(items[-1])))
-        case Alt(options):
+        case Alt(options=options):
             return Alt(tuple(map(_at_end, options)))
     return tree
 
@@ -124,15 +124,15 @@ def machine_of(tree: Tree, source: str) -> Net:
 def _plain(tree: Tree) -> Tree:
     """A tree without lookaround, of which something matches, as texts."""
     match tree:
-        case Set(ranges):
+        case Set(ranges=ranges):
             return tree if ranges else NOTHING
-        case Seq(items):
+        case Seq(items=items):
             texts = [_plain(item) for item in items]
             return NOTHING if NOTHING in texts else _row(texts)
-        case Alt(options):
+        case Alt(options=options):
             kept = [it for it in map(_plain, options) if it != NOTHING]
             return kept[0] if len(kept) == 1 else Alt(tuple(dict.fromkeys(kept)))
-        case Loop(item, low, high):
+        case Loop(item=item, low=low, high=high):
             text = _plain(item)
             if text == NOTHING:
                 return text if low else Seq()

@@ -176,9 +176,9 @@ def _either(one: Tree, other: Tree) -> Tree:
 
 def _options(texts: Tree) -> tuple[Tree, ...]:
     match texts:
-        case Alt(options):
+        case Alt(options=options):
             return options
-        case Loop(item, 0, 1):
+        case Loop(item=item, low=0, high=1):
             return (*_options(item), Seq())
     return (texts,)
 
@@ -186,10 +186,10 @@ def _options(texts: Tree) -> tuple[Tree, ...]:
 def _size(texts: Tree) -> tuple[int, int]:
     """How many nodes there are, and how deep they are."""
     match texts:
-        case Seq(items) | Alt(items):
+        case Seq(items=items) | Alt(options=items):
             sizes = [_size(item) for item in items]
             return 1 + sum(size for size, _ in sizes), 1 + max((d for _, d in sizes), default=0)
-        case Loop(item):
+        case Loop(item=item):
             size, depth = _size(item)
             return 1 + size, 1 + depth
     return 1, 1

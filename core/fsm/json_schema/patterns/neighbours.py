@@ -68,15 +68,15 @@ def _branches(tree: Tree) -> list[Branch]:
             edge = _edge(tree)
             branch = Branch(after=edge) if tree.is_ahead else Branch(before=edge)
             return [] if edge.is_never else [branch]
-        case Alt(options):
+        case Alt(options=options):
             return _merged(branch for option in options for branch in _branches(option))
-        case Seq(items):
+        case Seq(items=items):
             found = [Branch()]
             for has_look, some in groupby(items, _has_look):
                 for item in some if has_look else [Seq(tuple(some))]:
                     found = _joined(found, _branches(item))
             return found
-        case Loop(item, low, high):
+        case Loop(item=item, low=low, high=high):
             return _loop(_branches(item), low, high)
     raise TooFar
 
@@ -99,15 +99,15 @@ def _wanted(item: Tree, is_ahead: bool) -> Edge:
     if item == (END if is_ahead else START):
         return ENDED
     match item:
-        case Set(ranges):
+        case Set(ranges=ranges):
             return Edge(ranges, False)
-        case Seq((inner,)):
+        case Seq(items=(inner,)):
             return _wanted(inner, is_ahead)
-        case Alt(options):
+        case Alt(options=options):
             edges = [_wanted(option, is_ahead) for option in options]
             ranges = union(pair for edge in edges for pair in edge.ranges)
             return Edge(ranges, any(edge.can_end for edge in edges))
-        case Seq((first, *_)) if is_ahead and _is_free(item):
+        case Seq(items=(first, *_)) if is_ahead and _is_free(item):
             return _wanted(first, is_ahead)
     raise TooFar
 
@@ -179,24 +179,24 @@ def _merged(branches: Iterable[Branch]) -> list[Branch]:
 
 def _is_nothing(tree: Tree) -> bool:
     match tree:
-        case Set(ranges):
+        case Set(ranges=ranges):
             return not ranges
-        case Seq(items):
+        case Seq(items=items):
             return any(map(_is_nothing, items))
-        case Alt(options):
+        case Alt(options=options):
             return all(map(_is_nothing, options))
-        case Loop(item, low, _):
+        case Loop(item=item, low=low):
             return low > 0 and _is_nothing(item)
     return False
 
 
 def _is_nullable(tree: Tree) -> bool:
     match tree:
-        case Seq(items):
+        case Seq(items=items):
             return all(map(_is_nullable, items))
-        case Alt(options):
+        case Alt(options=options):
             return any(map(_is_nullable, options))
-        case Loop(item, low, _):
+        case Loop(item=item, low=low):
             return low == 0 or _is_nullable(item)
     return False
 
@@ -206,18 +206,18 @@ def _restricted(tree: Tree, ranges: Ranges, end: int) -> Tree:
     if ranges == EVERYTHING and not _is_nullable(tree):
         return tree
     match tree:
-        case Set(own):
+        case Set(ranges=own):
             return Set(common(own, ranges))
-        case Alt(options):
+        case Alt(options=options):
             kept = [_restricted(option, ranges, end) for option in options]
             return Alt(tuple(it for it in kept if not _is_nothing(it)))
-        case Seq(items) if items:
+        case Seq(items=items) if items:
             item, others = items[end], Seq(items[1:] if end == 0 else items[:-1])
             found = _around(_restricted(item, ranges, end), others, end)
             if not _is_nullable(item):
                 return found
             return Alt((found, _restricted(others, ranges, end)))
-        case Loop(item, low, high):
+        case Loop(item=item, low=low, high=high):
             if high == 0:
                 return NOTHING
             rest = Loop(item, max(low - 1, 0), None if high is None else high - 1)

@@ -27,16 +27,16 @@ def lengths(texts: Tree) -> tuple[int, int | None]:
     match texts:
         case Set():
             return 1, 1
-        case Seq(items):
+        case Seq(items=items):
             pairs = [lengths(item) for item in items]
             highs = [high for _, high in pairs]
             return sum(low for low, _ in pairs), None if None in highs else sum(filter(None, highs))
-        case Alt(options):
+        case Alt(options=options):
             pairs = [lengths(option) for option in options]
             highs = [high for _, high in pairs]
             largest = None if None in highs else max(filter(None, highs), default=0)
             return min((low for low, _ in pairs), default=0), largest
-        case Loop(item, low, high):
+        case Loop(item=item, low=low, high=high):
             least, most = lengths(item)
             if high is None or most is None:
                 return low * least, 0 if most == 0 or high == 0 else None
@@ -49,13 +49,13 @@ def lengths(texts: Tree) -> tuple[int, int | None]:
 def pattern(texts: Tree) -> str:
     """The pattern of these texts as they stand between the quotes of JSON."""
     match texts:
-        case Set(ranges):
+        case Set(ranges=ranges):
             return one_char(ranges)
-        case Seq(items):
+        case Seq(items=items):
             return "".join(pattern(item) for item in items)
-        case Alt(options):
+        case Alt(options=options):
             return alternatives([pattern(option) for option in options])
-        case Loop(item, low, high):
+        case Loop(item=item, low=low, high=high):
             return repeated(pattern(item), low, high)
         case Net():
             return machine_pattern(texts)
@@ -106,11 +106,11 @@ def limited(texts: Tree, low: int, high: int | None) -> Tree | None:
     if (high is not None and least > high) or (most is not None and most < low):
         return None
     match texts:
-        case Alt(options):
+        case Alt(options=options):
             return _either(limited(option, low, high) for option in options)
-        case Loop(item, first, last):
+        case Loop(item=item, low=first, high=last):
             return _limited_repeat(item, first, last, low, high)
-        case Seq(items):
+        case Seq(items=items):
             return _limited_row(items, low, high)
         case Net():
             return of_lengths(texts, low, high)
@@ -125,11 +125,11 @@ def squeezed(texts: Tree, room: int) -> Tree | None:
     if least > room:
         return None
     match texts:
-        case Alt(options):
+        case Alt(options=options):
             return _either(squeezed(option, room) for option in options)
-        case Loop(item, low, high):
+        case Loop(item=item, low=low, high=high):
             return _squeezed_repeat(item, low, high, room)
-        case Seq(items):
+        case Seq(items=items):
             return _squeezed_row(items, room)
         case Net():
             return of_lengths(texts, 0, room)
@@ -230,20 +230,20 @@ class _Walk:
         if self._num_steps > MAX_STEPS:
             raise UnsupportedSchema(f"patterns that are found in a text in {MAX_STEPS} steps")
         match texts:
-            case Set(ranges):
+            case Set(ranges=ranges):
                 text = self._text
                 return frozenset(
                     i + 1 for i in starts if i < len(text) and contains(ranges, ord(text[i]))
                 )
-            case Seq(items):
+            case Seq(items=items):
                 for item in items:
                     if not starts:
                         break
                     starts = self.ends(item, starts)
                 return starts
-            case Alt(options):
+            case Alt(options=options):
                 return frozenset().union(*(self.ends(option, starts) for option in options))
-            case Loop(item, low, high):
+            case Loop(item=item, low=low, high=high):
                 return self._repeat_ends(item, low, high, starts)
             case Net():
                 return frozenset().union(*(self._machine_ends(texts, start) for start in starts))
