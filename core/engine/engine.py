@@ -160,7 +160,6 @@ class Engine:
         """Forget what no running call uses, pinned roots included; returns how many tokens."""
         self._roots.release_all()
         self._scheduler.pauses.clear()
-        self._scheduler.working_sets.clear()
         self._features.clear()
         return self._cache.clear()
 

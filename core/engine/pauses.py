@@ -12,8 +12,9 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from ..api.batch import Ints
-from ..radix.cache import RadixCache
-from .accounting.working_sets import LONG, goes_on
+from ..radix.cache import Lease, RadixCache
+from .accounting.tenants import Tenants
+from .accounting.working_sets import LONG, WorkingSets, goes_on
 from .forks import GRACE, Roots, space_of
 from .sequence import Job, Sequence
 
@@ -31,18 +32,47 @@ class _Paused:
 
 
 class Pauses:
-    """The programs that pause. hints: whether hints are followed."""
+    """The programs that pause. tenants: whose they are. hints: whether hints are followed."""
 
-    def __init__(self, cache: RadixCache, roots: Roots, hints: bool) -> None:
+    def __init__(self, cache: RadixCache, roots: Roots, tenants: Tenants, hints: bool) -> None:
         self._cache = cache
         self._roots = roots
         self._hints = hints
+        self._tenants = tenants
+        self.working_sets = WorkingSets(cache.count_idle, hints)
         self._paused: OrderedDict[tuple[str, str], _Paused] = OrderedDict()
+
+    def arrive(self, sequence: Sequence) -> None:
+        """A sequence waits."""
+        if self._is_continued(sequence):
+            self.working_sets.arrive(sequence, sequence.job.call, sequence.tokens)
+
+    def start(self, sequence: Sequence) -> None:
+        """A sequence starts."""
+        self.end(sequence.job)
+        self.working_sets.begin(sequence, sequence.job.call)
+
+    def leave(self, sequence: Sequence, lease: Lease) -> None:
+        """A sequence is about to give up its lease, by its end or a retraction."""
+        has_ended = sequence.ending is not None and not sequence.is_aborted
+        if has_ended and self._is_continued(sequence):
+            self.working_sets.end(sequence.job.call, sequence.tokens, lease)
+
+    def reserved(self, sequence: Sequence, is_overdue: bool) -> int:
+        """Slots that are left to other programs of a tenant, unless nothing of this one runs."""
+        call = sequence.job.call
+        is_idle = not self._tenants[call.owner].num_running
+        return 0 if is_idle or is_overdue else self.working_sets.reserved(call)
+
+    def expire(self, now: float) -> bool:
+        """Load what is due, and wait no longer for what is late; whether there is any."""
+        self.fetch(now)
+        return self.working_sets.expire(now)
 
     def begin(self, sequence: Sequence, now: float) -> None:
         """A sequence has ended: keep what it leaves in the cache if its program goes on with it."""
         job, hint = sequence.job, sequence.job.call.hint
-        if hint is None or hint.program is None or not self._is_of_program(job) or sequence.index:
+        if hint is None or hint.program is None or not self._is_continued(sequence):
             return
         self.end(job)
         if sequence.is_aborted or not goes_on(hint) or hint.pause is None or hint.pause < LONG:
@@ -72,6 +102,7 @@ class Pauses:
     def clear(self) -> None:
         """Forget all, because the cache is emptied."""
         self._paused.clear()
+        self.working_sets.clear()
 
     def _keep(self, key: tuple[str, str], paused: _Paused) -> None:
         if self._cache.host is None:
@@ -86,6 +117,10 @@ class Pauses:
     def _pin(self, space: str, program: str, paused: _Paused) -> None:
         lease = self._cache.acquire(paused.namespace, paused.tokens, len(paused.tokens))
         self._roots.hold(space, program, lease, paused.due)
+
+    def _is_continued(self, sequence: Sequence) -> bool:
+        """Whether a program may go on with its text: not that of a root, or of further samples."""
+        return sequence.index == 0 and self._is_of_program(sequence.job)
 
     def _is_of_program(self, job: Job) -> bool:
         hint = job.call.hint

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Listed
 from dataclasses import dataclass
 
+from ..radix.cache import Lease, RadixCache
 from .accounting.tenants import Tenants
 from .sequence import Sequence
 
@@ -79,6 +80,44 @@ class Holders:
         newest."""
         newest = (it for it in reversed(self._running) if it.job.call.owner == tenant)
         return min(newest, key=lambda s: (s.job.call.priority, s.num_new, -s.arrival))
+
+
+class Memory:
+    """Slots that are left for calls that wait, beside those expected to be taken by what runs."""
+
+    def __init__(self, cache: RadixCache, tenants: Tenants, running: list[Sequence]) -> None:
+        self._cache = cache
+        self._tenants = tenants
+        self._running = running
+        self.ratio = NewTokenRatio()
+
+    @property
+    def num_available(self) -> int:
+        """Slots that are not reserved for running sequences."""
+        expected = self.ratio.expected
+        return self._cache.num_available - sum(
+            it.num_unallocated + expected(it) for it in self._running
+        )
+
+    def holders(self, pinned: Mapping[str, int] = NOTHING) -> Holders:
+        """Who holds slots, with those reserved, and those that are pinned."""
+        expected = self.ratio.expected
+        return Holders(self._running, self._tenants, lambda it: it.num_ids + expected(it), pinned)
+
+    def give_back(self, lease: Lease) -> int:
+        """Release a lease; how many slots become available."""
+        before = self._cache.num_available
+        self._cache.release(lease)
+        return self._cache.num_available - before
+
+    def fits(self, needed: int, available: int, release_pin: Callable[[], bool]) -> bool:
+        """Whether slots are available. Where nothing runs they must be: pins are released, and
+        slots reserved for new tokens are used as well."""
+        if needed <= available or self._running:
+            return needed <= available
+        while needed > self._cache.num_available and release_pin():
+            continue
+        return True
 
 
 def unallocated(running: Iterable[Sequence]) -> dict[str, int]:

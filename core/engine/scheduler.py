@@ -6,16 +6,13 @@ table and the leases of running sequences. Works on integers: it knows nothing o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ..radix.cache import Lease, RadixCache
-from .accounting.working_sets import WorkingSets
 from .batch import Part
 from .endings import Endings
 from .forks import Roots
 from .pauses import Pauses
 from .pictures.features import Features
-from .preemption import NOTHING, Holders, NewTokenRatio, is_prefilling, unallocated
+from .preemption import Holders, Memory, is_prefilling, unallocated
 from .prefilling import Prefilling
 from .queue import TRIED_PER_STEP, WaitingQueue
 from .sequence import Sequence
@@ -45,17 +42,17 @@ class Scheduler:
         endings: Endings | None = None,
     ) -> None:
         self._cache, self._roots, self._queue = cache, roots, queue
-        self._chunk_tokens, self._new_token_ratio = chunk_tokens, NewTokenRatio()
+        self._chunk_tokens = chunk_tokens
         self._prefilling, self._blocked = Prefilling(queue.hold_min), dict[str, int]()
         self._is_changed, self._num_roots, self.num_retracted = True, 0, 0
         self._endings = endings or Endings(cache, is_on=False)
         self.features: Features[Sequence] = features or Features()
-        self.pauses = Pauses(cache, roots, queue.hints)
-        self.working_sets = WorkingSets(cache.count_idle, queue.hints)
+        self.pauses = Pauses(cache, roots, queue.tenants, queue.hints)
         self._held_back = set[str]()  # tenants whose next call waits for its own programs
         self.shares = StepShares(queue.tenants, chunk_tokens)
         self.table = SlotTable(max_running, context_len)
         self.running: list[Sequence] = []
+        self._memory = Memory(cache, queue.tenants, self.running)
 
     @property
     def num_waiting(self) -> int:
@@ -69,15 +66,13 @@ class Scheduler:
     def add(self, sequence: Sequence) -> None:
         """Let a sequence wait for its turn."""
         self._queue.add(sequence)
-        if sequence.is_of_program:
-            self.working_sets.arrive(sequence, sequence.job.call, sequence.tokens)
+        self.pauses.arrive(sequence)
         self._held_back.discard(sequence.job.call.owner)
         self._is_changed = True
 
     def expire(self, now: float) -> None:
         """Hold nothing longer than it should be at this second, and load what is due."""
-        self.pauses.fetch(now)
-        if self.working_sets.expire(now):
+        if self.pauses.expire(now):
             self._held_back.clear()
             self._is_changed = True
 
@@ -97,7 +92,7 @@ class Scheduler:
         while not parts and not self.features.is_busy and any(s.num_pending for s in self.running):
             self._free_memory()
             parts = self._allocate()
-        self._new_token_ratio.decay()
+        self._memory.ratio.decay()
         return parts
 
     def schedule_ahead(self) -> list[Part]:
@@ -109,7 +104,7 @@ class Scheduler:
             return []
         self.shares.plan_features(self.features, self.running, self._chunk_tokens)
         decodes = self._allocate_decodes(self._ready_ahead())
-        self._new_token_ratio.decay()
+        self._memory.ratio.decay()
         return [] if decodes is None else decodes + self._allocate_prefills(self._chunk_tokens)
 
     def computed(self, parts: list[Part]) -> None:
@@ -165,14 +160,13 @@ class Scheduler:
         self._queue.leave(sequence)
         self._held_back.discard(sequence.job.call.owner)
         if sequence.row < 0:
-            self.working_sets.leave(sequence)
+            self.pauses.working_sets.leave(sequence)
             return
         self.features.discard(sequence)
         self._commit(sequence)
         assert sequence.lease is not None
         self._free(sequence, sequence.lease.length)
-        if sequence.is_of_program and sequence.ending is not None and not sequence.is_aborted:
-            self.working_sets.end(sequence.job.call, sequence.tokens, sequence.lease)
+        self.pauses.leave(sequence, sequence.lease)
         self._endings.release(sequence, sequence.lease)
         self.table.give_back(sequence.row)
         self.running.remove(sequence)
@@ -185,7 +179,7 @@ class Scheduler:
         self._queue.add_first(sequence)
         self.finish(sequence)
         if is_memory_short:
-            self._new_token_ratio.increase()
+            self._memory.ratio.increase()
         self.num_retracted += 1
 
     # --- admission -------------------------------------------------------------------------
@@ -202,10 +196,10 @@ class Scheduler:
         if self.running and not self._is_changed and len(self._roots) >= self._num_roots:
             return
         self._is_changed, self._num_roots = bool(skipped), len(self._roots)
-        available = self._num_available()
+        available = self._memory.num_available
         self._prefilling.reset(self.running)
         self._blocked.clear()
-        self.working_sets.note_locks()
+        self.pauses.working_sets.note_locks()
         too_large, refused = list[Lease](), set[str]()  # refused: for whom no pin is released
         for sequence in self._queue.ranked(self._cache, skipped):
             name = sequence.job.call.owner
@@ -220,23 +214,21 @@ class Scheduler:
             before = self._cache.num_available
             lease = self._acquire(sequence)
             available -= before - self._cache.num_available
-            needed = sequence.num_ids - lease.length + self._new_token_ratio.expected(sequence)
+            needed = sequence.num_ids - lease.length + self._memory.ratio.expected(sequence)
             is_overdue, missing = self._queue.is_overdue(sequence), needed - available
             if missing > 0 and (is_overdue or name not in refused):
-                released = self._roots.make_room(missing, name, self._holders, is_overdue)
+                released = self._roots.make_room(missing, name, self._memory.holders, is_overdue)
                 available += released
                 if not released:
                     refused.add(name)
-            is_held = needed <= available < needed + self._reserved(sequence, is_overdue)
-            if is_held:  # it waits for another program, which may need its memory meanwhile
-                available += self._give_back(lease)
+            if needed <= available < needed + self.pauses.reserved(sequence, is_overdue):
+                available += self._memory.give_back(lease)  # those it waits for may need it
                 self._blocked.setdefault(name, 0)
                 self._held_back.add(name)
                 continue
-            if self._fits(needed, available):
+            if self._memory.fits(needed, available, self._roots.release_one):
                 available = max(0, available - needed)
                 self._start(sequence, lease)
-                self.working_sets.note_locks()
                 budgets[name] -= sequence.num_pending
                 if budgets[name] <= 0:
                     skipped.add(name)
@@ -244,7 +236,7 @@ class Scheduler:
                 continue
             self._blocked.setdefault(name, needed)
             too_large.append(lease)
-            self.working_sets.note_locks()
+            self.pauses.working_sets.note_locks()
             if is_overdue or len(too_large) == TRIED_PER_STEP:
                 break
         for lease in reversed(too_large):  # what is wanted first is evicted last
@@ -261,11 +253,6 @@ class Scheduler:
         names, started = self._queue.tenants.waiting, unallocated(self.running)
         return {name: self._chunk_tokens - started.get(name, 0) for name in names}
 
-    def _num_available(self) -> int:
-        """Slots that are not reserved for running sequences."""
-        reserved = sum(s.num_unallocated + self._new_token_ratio.expected(s) for s in self.running)
-        return self._cache.num_available - reserved
-
     def _acquire(self, sequence: Sequence) -> Lease:
         call, namespace = sequence.job.call, sequence.job.call.namespace
         if sequence.needs_scores or sequence.num_cached_scores:
@@ -275,29 +262,8 @@ class Scheduler:
             namespace, sequence.tokens, sequence.match_limit, call.cache_owner, call.weight
         )
 
-    def _reserved(self, sequence: Sequence, is_overdue: bool) -> int:
-        """Slots that are left to other programs of its tenant, unless nothing of this one runs."""
-        is_idle = not self._queue.tenants[sequence.job.call.owner].num_running
-        return 0 if is_idle or is_overdue else self.working_sets.reserved(sequence.job.call)
-
-    def _give_back(self, lease: Lease) -> int:
-        """Release a lease; how many slots become available."""
-        before = self._cache.num_available
-        self._cache.release(lease)
-        return self._cache.num_available - before
-
-    def _fits(self, needed: int, available: int) -> bool:
-        """Whether slots are available. Where nothing runs they must be: pins are released, and
-        slots reserved for new tokens are used as well."""
-        if needed <= available or self.running:
-            return needed <= available
-        while needed > self._cache.num_available and self._roots.release_one():
-            continue
-        return True
-
     def _start(self, sequence: Sequence, lease: Lease) -> None:
-        self.pauses.end(sequence.job)
-        self.working_sets.begin(sequence, sequence.job.call)
+        self.pauses.start(sequence)
         self._queue.admit(sequence, sequence.num_ids - lease.length)
         sequence.lease = lease
         sequence.row = self.table.take_row()
@@ -337,18 +303,12 @@ class Scheduler:
             return None
         name = tenants.next(waiting)
         needed = self._blocked.get(name)
-        if needed is not None and needed > self._num_available():
-            return self._holders().victim(name, needed)
-        if name in self._held_back or self.table.num_free:
-            return None
-        if needed == 0 and is_prefilling(self.running, name):
+        if needed is not None and needed > self._memory.num_available:
+            return self._memory.holders().victim(name, needed)
+        is_served = needed == 0 and is_prefilling(self.running, name)
+        if self.table.num_free or is_served or name in self._held_back:
             return None
         return Holders(self.running, tenants, lambda _: 1).victim(name, 1)
-
-    def _holders(self, pinned: Mapping[str, int] = NOTHING) -> Holders:
-        """Who holds slots, with those reserved, and those that are pinned."""
-        tenants, expected = self._queue.tenants, self._new_token_ratio.expected
-        return Holders(self.running, tenants, lambda s: s.num_ids + expected(s), pinned)
 
     # --- placing ---------------------------------------------------------------------------
 
@@ -415,7 +375,7 @@ class Scheduler:
     def _free_memory(self) -> None:
         """Release a pinned root of the tenant that holds most, with these, or else retract one of
         its sequences; the last one that runs takes the memory of any root."""
-        roots, holders = self._roots, self._holders(self._roots.held())
+        roots, holders = self._roots, self._memory.holders(self._roots.held())
         is_last = len(self.running) == 1
         if not roots.release_one(holders.largest) and not (is_last and roots.release_one()):
             self.retract(holders.least_of(holders.largest))

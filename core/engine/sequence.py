@@ -208,11 +208,6 @@ class Sequence:
         return self.ending is not None and self.ending.reason == "abort"
 
     @property
-    def is_of_program(self) -> bool:
-        """Whether a program may go on with its text: not that of a root, or of further samples."""
-        return self.index == 0 and not self.job.is_prefill_only
-
-    @property
     def tokens(self) -> Ints:
         """Prompt and generated tokens."""
         return self.ids[: self.num_ids]

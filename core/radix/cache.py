@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,25 +22,18 @@ from ..api.evictions import EvictionReport, PrefixReport
 from ..api.protocol import NodeView
 from .host import HostTier
 from .logprobs import Logprobs
-from .node import NO_SLOTS, Node, path_up
+from .node import NO_SLOTS, Node, Reuse, idle_from, path_up
 from .pages import SlotPool
 from .tree import Tree
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """How many tokens are cached, and the id of the node at whose end they end: -1 where they end
-    inside an edge or the namespace holds nothing."""
+    """How many tokens are cached, and the id of the node at whose end they end: -1 inside an edge,
+    or where there is none."""
 
     length: int
     node: int
-
-
-class Reuse(NamedTuple):
-    """Tokens that one sequence alone had when it ended, and those of them that were used since."""
-
-    own: int
-    reused: int
 
 
 @dataclass(slots=True)
@@ -267,12 +259,9 @@ class RadixCache:
         return sum(it.size for it in takewhile(lambda it: it.lock_count == 1, path))
 
     def count_idle(self, lease: Lease, seen: set[Node]) -> int:
-        """Slots that the tokens of a released lease take when they are used again, evicted by then
-        or not: without those that a lease locks, and those of nodes in `seen`, which gets these."""
-        path = () if lease._end is None else tuple(path_up(lease._end))
-        start = next((it.end for it in path if it.lock_count or it in seen), 0)
-        seen.update(path)
-        return max(0, lease.length - start)
+        """Slots that a released lease's tokens take when they are used again, evicted by then or
+        not; without those that are locked, and those of nodes in `seen`, which gets these."""
+        return max(0, lease.length - idle_from(lease._end, seen))
 
     def share(self, lease: Lease) -> Lease:
         """A second lease on the same path, to be released on its own."""

@@ -63,6 +63,13 @@ class Node:
         return len(self.slots) > 0
 
 
+class Reuse(NamedTuple):
+    """Tokens that one sequence alone had when it ended, and those of them that were used since."""
+
+    own: int
+    reused: int
+
+
 class Descent(NamedTuple):
     """Where a key leads: to the end of `node`, then `inside` bytes into `edge` (if not None)."""
 
@@ -119,6 +126,15 @@ def path_up(node: Node, above: Node | None = None) -> Iterator[Node]:
     while node is not above and node.parent is not None:
         yield node
         node = node.parent
+
+
+def idle_from(node: Node | None, seen: set[Node]) -> int:
+    """Where the end of a node's path begins that nothing locks and that is not in `seen`, which
+    gets all of it."""
+    path = () if node is None else tuple(path_up(node))
+    start = next((it.end for it in path if it.lock_count or it in seen), 0)
+    seen.update(path)
+    return start
 
 
 def path_key(node: Node) -> bytes:

@@ -84,6 +84,7 @@ class WorkingSets(Generic[T]):
     def begin(self, user: Hashable, call: Call) -> None:
         """A call starts, and locks what it uses; its program has begun."""
         self.leave(user)
+        self.note_locks()
         key, owner = self._key(call), call.owner
         if key is None:
             return

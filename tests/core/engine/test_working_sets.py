@@ -135,13 +135,13 @@ def test_a_call_that_ends_while_it_waits_holds_nothing(bench, end):
     world.submit(call_of(text_of(6, 1), 60))
     world.step()
     back = world.submit(call_of(text_of(1, 100), 1, goes_on("program", 0), deadline=0.1))
-    assert world.scheduler.working_sets.reserved(call_of([1])) > 0
+    assert world.scheduler.pauses.working_sets.reserved(call_of([1])) > 0
     if end == "cancel":
         world.cancel(back)
     else:
         world.now = 0.2
         world.step()
-    assert world.scheduler.working_sets.reserved(call_of([1])) == 0
+    assert world.scheduler.pauses.working_sets.reserved(call_of([1])) == 0
     world.drain()
 
 
@@ -158,7 +158,7 @@ def test_nothing_waits_for_a_program_that_does_not_come_back_soon(bench, hint):
     world = bench()
     world.submit(call_of(text_of(1, 100), 2, hint))
     world.drain()
-    assert world.scheduler.working_sets.reserved(call_of([1])) == 0
+    assert world.scheduler.pauses.working_sets.reserved(call_of([1])) == 0
 
 
 def test_a_call_does_not_wait_where_nothing_of_its_tenant_runs(bench):
