@@ -32,11 +32,11 @@ Count: TypeAlias = Callable[[T, set[Any]], int]
 
 @dataclass(slots=True, eq=False)
 class _Text(Generic[T]):
-    """What an ended call left: its tokens, and where they are. It counts until `expires`, or until
+    """What an ended call left: its tokens, and their lease, which is released. It counts until `expires`, or until
     the call that uses it has started."""
 
     tokens: Ints
-    place: T
+    lease: T
     expires: float
 
 
@@ -53,7 +53,7 @@ class _Program(Generic[T]):
 class WorkingSets(Generic[T]):
     """The programs that have begun.
 
-    count_idle: slots that the text at a place takes when it is used again, without those that are
+    count_idle: slots that the text of a lease takes when it is used again, without those that are
       locked, and those in a set, which gets these.
     hints: whether hints are followed.
     """
@@ -65,7 +65,7 @@ class WorkingSets(Generic[T]):
         self._numbers = count()
         self._now = 0.0
         self._programs: OrderedDict[str, OrderedDict[Key, _Program[T]]] = OrderedDict()
-        self._expected: dict[str, dict[_Program, None]] = {}  # those with texts, by owner
+        self._expected: dict[str, dict[_Program[T], None]] = {}  # those with texts, by owner
         self._users: dict[Hashable, tuple[_Program[T], _Text[T]]] = {}  # of calls that wait
         self._next_expiry = math.inf  # nothing expires before
 
@@ -104,15 +104,15 @@ class WorkingSets(Generic[T]):
         if found is not None:
             self._remove(*found)
 
-    def end(self, call: Call, tokens: Ints, place: T) -> None:
-        """A call has ended, and left these tokens at this place."""
+    def end(self, call: Call, tokens: Ints, lease: T) -> None:
+        """A call has ended, and left these tokens under this lease, which is released."""
         hint, program = call.hint, self._program(call)
         if hint is None or program is None or not goes_on(hint):
             return
         pause = hint.pause or 0.0
         if pause >= LONG:
             return
-        text = _Text(tokens.copy(), place, self._now + pause + LATE)
+        text = _Text(tokens.copy(), lease, self._now + pause + LATE)
         program.texts.append(text)
         self._expected.setdefault(program.owner, {})[program] = None
         self._next_expiry = min(self._next_expiry, text.expires)
@@ -151,7 +151,7 @@ class WorkingSets(Generic[T]):
         self._expected.clear()
         self._users.clear()
 
-    def _program(self, call: Call) -> _Program | None:
+    def _program(self, call: Call) -> _Program[T] | None:
         key, known = self._key(call), self._programs.get(call.owner)
         return None if key is None or known is None else known.get(key)
 
@@ -181,7 +181,7 @@ class WorkingSets(Generic[T]):
         self._is_counted, seen = True, set[Any]()
         for programs in self._expected.values():
             for program in sorted(programs, key=lambda it: it.number):
-                program.size = sum(self._count_idle(it.place, seen) for it in program.texts)
+                program.size = sum(self._count_idle(it.lease, seen) for it in program.texts)
 
 
 def goes_on(hint: ForkHint) -> bool:

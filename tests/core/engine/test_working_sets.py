@@ -262,7 +262,7 @@ def test_what_is_reserved_is_what_programs_have_left_and_not_taken(events):
             now += size
             sets.expire(now)
         texts = [it for one in sets._programs.get("", {}).values() for it in one.texts]
-        total = sum(it.place[1] for it in texts)
+        total = sum(it.lease[1] for it in texts)
         sets.note_locks()
         assert sets.reserved(call_of([1])) == total <= sum(map(sum, left.values()))
         assert all(it.expires > now for it in texts)
