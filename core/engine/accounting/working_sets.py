@@ -32,8 +32,8 @@ Count: TypeAlias = Callable[[T, set[Any]], int]
 
 @dataclass(slots=True, eq=False)
 class _Text(Generic[T]):
-    """What an ended call left: its tokens, and their lease, which is released. It counts until `expires`, or until
-    the call that uses it has started."""
+    """What an ended call left: its tokens, and their lease, which is released. It counts until
+    `expires`, or until the call that uses it has started."""
 
     tokens: Ints
     lease: T
