@@ -25,13 +25,14 @@ HIT, FIRST, TOTAL, RATE, BATCH = (
 )
 PARTS, PARTS_CPU = "throughput by component", "throughput by component, by processor time"
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+FEWER = {"smallest": (0.0, 1.0), "quick": (0.0, 0.5, 1.0)}
 FULL = "full"
 REPRESENTATIVE = ("llm judge", "react", "tree of thought", "mmlu", "chat short")
 PAPER = "every component is needed for the best"
 
 
 def steps(settings: Settings) -> list[Step]:
-    """The tree of thought at five hit rates; and each representative workload without parts."""
+    """The tree of thought at several hit rates; and each representative workload without parts."""
     names = REPRESENTATIVE[: settings.num(1, 2, 5)]
     parts = [Step(name, lambda engines, name=name: _parts(name, engines), 8.0) for name in names]
     return [Step("hit rates", _hit_rates, settings.pick(2, 10, 40)), *parts]
@@ -45,7 +46,7 @@ def _hit_rates(engines: Engines) -> list[Row]:
     engine = engines.ours(num_slots=settings.num(4096, 8192, 8192))
     whole.first(1).run(engine)
     rows, title = list[Row](), whole.title
-    for share in SHARES if settings.mode != "smallest" else (0.0, 1.0):
+    for share in FEWER.get(settings.mode, SHARES):
         metered = Metered(engine.backend)
         with clipped(share):
             engine.backend.clear_cache()

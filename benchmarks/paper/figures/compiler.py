@@ -32,8 +32,8 @@ def _judge(engines: Engines) -> list[Row]:
     runners = {"interpreted": compiled.judge, "compiled": compiled.judge.compile()}
     walls: dict[str, list[float]] = {name: [] for name in runners}
     cpus: dict[str, list[float]] = {name: [] for name in runners}
-    is_equal, num = True, settings.num(8, 64, 64)
-    for turn in range(settings.num(1, 3, 6) + 1):  # the first one warms up
+    is_equal, num = True, settings.num(8, 32, 64)
+    for turn in range(settings.num(1, 2, 6) + 1):  # the first one warms up
         items, found = compiled.items_of(settings.seed * 1000 + turn)[:num], dict[str, Any]()
         for name in list(runners) if turn % 2 else list(reversed(runners)):
             started, began = perf_counter(), process_time()

@@ -210,7 +210,9 @@ def _branches(engines: Engines) -> list[Row]:
         runtime.sequences.clear()
         return (thread_time_ns() - started) / 1e3 / (num * len(programs))
 
-    found = in_turn({size: lambda n=int(size): run(n) for size in sizes}, 3)
+    found = in_turn(
+        {size: lambda n=int(size): run(n) for size in sizes}, engines.settings.num(3, 2, 3)
+    )
     note = "a root of 1,000 tokens, branches of 8 and answers of 4, no model"
     rows = curve(BRANCHES, "fork", found, note)
     return [*rows, *growth_of("branches", "fork", found, 64.0)]
@@ -224,7 +226,7 @@ def _grammar(engines: Engines) -> list[Row]:
     for num in [2**power for power in range(1, engines.settings.num(4, 6, 8) + 1)]:
         fields = ", ".join(rf'"field_{i}": "[a-z ]{{1,16}}"' for i in range(num))
         constraint = Regex(rf"\{{{fields}\}}")
-        for turn in range(3):
+        for turn in range(engines.settings.num(3, 2, 3)):
             constraints = constraints_of(words)
             constraints.guide(Regex("a"))
             started = thread_time_ns()

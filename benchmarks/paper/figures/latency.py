@@ -16,7 +16,6 @@ from .throughput import NOTHING, dtypes
 NAME = "latency"
 LATENCY, FIRST, RATIO = "program latency", "first token", "times lower than the baseline's"
 PAPER = "up to 3.7× lower"
-LONG = ("chat long", "tree of thought")  # whose programs take many seconds each
 
 
 def steps(settings: Settings) -> list[Step]:
@@ -27,8 +26,7 @@ def steps(settings: Settings) -> list[Step]:
 
 def _measure(name: str, engines: Engines) -> list[Row]:
     settings = engines.settings
-    quick = 1 if name in LONG else 2
-    whole = workload(name, settings).first(settings.num(1, quick, 8))
+    whole = workload(name, settings).first(settings.num(1, 1, 8))
     pair = {OURS: engines.ours(), NOTHING: engines.ours("nothing"), BASELINE: engines.baseline()}
     rows, kinds = [], [kind for peer in settings.peers for kind in dtypes(peer)]
     for kind in kinds:

@@ -19,6 +19,7 @@ RATE, EQUAL, TIMES = "programs per second", "answers equal to one rank's", "over
 OF_OPTIMUM, OF_LINEAR, DECISION = "hit rate over optimum", "speed-up over linear", "decision"
 ONE, TWO, NONE = "ours, 1 rank", "ours, 2 ranks", "no cache, 2 ranks"
 NAMES = ("mmlu", "tree of thought", "json city")
+QUICK = ("mmlu", "json city")  # two ranks on two cores are slow
 
 
 def tensor_steps(settings: Settings) -> list[Step]:
@@ -28,12 +29,9 @@ def tensor_steps(settings: Settings) -> list[Step]:
 
 def _tensor(engines: Engines) -> list[Row]:
     settings, rows = engines.settings, list[Row]()
-    names = NAMES[:1] if settings.mode == "smallest" else NAMES
-    whole = {name: workload(name, settings) for name in names}
-    if settings.mode != "full":  # two ranks on two cores are slow
-        whole = {
-            name: it.first(1 if name == "tree of thought" else 4) for name, it in whole.items()
-        }
+    names = {"smallest": NAMES[:1], "quick": QUICK}.get(settings.mode, NAMES)
+    num = settings.num(4, 4, 1_000)
+    whole = {name: workload(name, settings).first(num) for name in names}
     outcomes = dict[tuple[str, str], list[Outcome]]()
     for title, start in _ranks(engines).items():
         with start() as engine:

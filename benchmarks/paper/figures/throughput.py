@@ -49,7 +49,7 @@ def _own(name: str, engines: Engines) -> list[Row]:
     if not engines.baseline().can_run(whole.needs):
         reason = "the baseline has no constraints"
         return [*rows, missing(NAME, RATE, whole.title, BASELINE, reason)]
-    few = whole.first(engines.settings.num(1, 2, 8))
+    few = whole.first(engines.settings.num(1, 1, 8))
     judged = few.run(engines.baseline())
     rows += rows_of(few, BASELINE, [judged])
     for series, found in outcomes.items():
@@ -109,7 +109,7 @@ def _peer(name: str, kind: str, engines: Engines) -> list[Row]:
     rows = rows_of(whole, kind, outcomes[kind])
     rows += _over(whole, kind, outcomes[OURS], outcomes[kind], OVER_BAR)
     if engines.baseline().can_run(whole.needs):
-        judged = whole.first(engines.settings.num(1, 2, 8)).run(engines.baseline())
+        judged = whole.first(engines.settings.num(1, 1, 8)).run(engines.baseline())
         rows.append(_equal(whole, kind, outcomes[kind][0], judged))
     return rows
 

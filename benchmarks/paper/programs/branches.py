@@ -15,7 +15,7 @@ from .workload import Workload, is_equal
 
 
 def tree_of_thought(texts: Texts) -> Workload:
-    """Three plans, three solutions of each, three judgements of each of these."""
+    """Three plans, three solutions of each, three judgements of each of these; two in short runs."""
     source, pairs = sources.gsm8k(texts.settings.data)
     count = texts.num(1, 3, 16)
     shots = "".join(it.text.strip() + "\n\n" for it in texts.documents(word_problem, 2))
@@ -25,7 +25,7 @@ def tree_of_thought(texts: Texts) -> Workload:
         answers = [answer for _, answer in pairs[:count]]
     else:
         source = sources.SYNTHETIC
-    widths = (2, 2, 2) if texts.settings.mode == "smallest" else (3, 3, 3)
+    widths = (3, 3, 3) if texts.settings.mode == "full" else (2, 2, 2)
     items = [{"shots": shots, "widths": widths, "length": 48, **item} for item in made]
     return Workload(
         "tree of thought",

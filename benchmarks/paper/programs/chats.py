@@ -11,13 +11,13 @@ TURNS, SHORTEST, LONGEST = 4, 256, 512
 
 def chat(texts: Texts) -> Workload:
     """Answers of 8 tokens."""
-    return _chat(texts, "chat short", "Chat, short answers", 8, texts.num(1, 8, 20))
+    return _chat(texts, "chat short", "Chat, short answers", 8, texts.num(1, 6, 20))
 
 
 def long_chat(texts: Texts) -> Workload:
-    """Answers of 256 tokens, where the context has room for them."""
-    length = min(256, texts.context_len // (2 * TURNS))
-    return _chat(texts, "chat long", "Chat, long answers", length, texts.num(1, 2, 12))
+    """Answers of 256 tokens, or 128 in a quick run, where the context has room for them."""
+    length = min(texts.num(256, 128, 256), texts.context_len // (2 * TURNS))
+    return _chat(texts, "chat long", "Chat, long answers", length, texts.num(1, 1, 12))
 
 
 def _chat(texts: Texts, name: str, title: str, length: int, count: int) -> Workload:

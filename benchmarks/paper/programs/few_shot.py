@@ -20,7 +20,7 @@ _ASKED = re.compile(r"Question: [^\n]*\nAnswer:")
 def mmlu(texts: Texts) -> Workload:
     """5-shot MMLU, one token."""
     source, subjects = sources.mmlu(texts.settings.data)
-    num_subjects, num_questions = texts.num(1, 3, 12), texts.num(2, 6, 10)
+    num_subjects, num_questions = texts.num(1, 2, 12), texts.num(2, 4, 10)
     items, truths = [], list[str]()
     if not subjects:
         items, truths = _made_up_choices(texts, num_subjects * num_questions)
@@ -67,7 +67,7 @@ def _words(name: str) -> str:
 def hellaswag(texts: Texts) -> Workload:
     """20-shot HellaSwag: the most likely of four endings."""
     source, found = sources.hellaswag(texts.settings.data)
-    count = texts.num(2, 6, 60)
+    count = texts.num(2, 4, 60)
     if found:
         shown = [f"{it['ctx']} {it['endings'][it['label']]}\n" for it in found[:ENDING_SHOTS]]
         asked = found[ENDING_SHOTS : ENDING_SHOTS + count]
