@@ -94,7 +94,7 @@ def _parts(name: str, engines: Engines) -> list[Row]:
     walls: dict[str, list[float]] = {series: [] for series in ways}
     cpus: dict[str, list[float]] = {series: [] for series in ways}
     shares = dict[str, float]()
-    for turn in range(settings.num(1, 2, 4)):
+    for turn in range(settings.num(1, 1, 4)):
         order = list(ways) if turn % 2 else list(reversed(ways))
         for series in order:
             engine, worse = ways[series]

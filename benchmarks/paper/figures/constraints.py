@@ -33,7 +33,7 @@ def steps(settings: Settings) -> list[Step]:
 def _measure(engines: Engines) -> list[Row]:
     settings = engines.settings
     checkpoint = Checkpoint.load(model_folder("tiny"))
-    count, rounds = settings.num(4, 8, 64), settings.num(1, 1, 5)
+    count, rounds = settings.num(4, 4, 64), settings.num(1, 1, 5)
     words = vocabularies.embedded()
     found = jumps.measure(checkpoint, words, count, rounds, perf_counter)
     note = f"character record by a regular expression, up to {count} calls, {rounds} rounds"

@@ -226,7 +226,7 @@ def _grammar(engines: Engines) -> list[Row]:
     for num in [2**power for power in range(1, engines.settings.num(4, 6, 8) + 1)]:
         fields = ", ".join(rf'"field_{i}": "[a-z ]{{1,16}}"' for i in range(num))
         constraint = Regex(rf"\{{{fields}\}}")
-        for turn in range(engines.settings.num(3, 2, 3)):
+        for turn in range(3):
             constraints = constraints_of(words)
             constraints.guide(Regex("a"))
             started = thread_time_ns()

@@ -28,7 +28,7 @@ def steps(settings: Settings) -> list[Step]:
 def _replay(traffic: Traffic, engines: Engines) -> list[Row]:
     settings = engines.settings
     context = engines.ours().backend.info().context_len
-    trace = requests(traffic, settings.num(4, 12, 300), settings.seed, min(2048, context))
+    trace = requests(traffic, settings.num(4, 10, 300), settings.seed, min(2048, context))
     found = {OURS: _run(trace, engines.ours()), "no cache": _run(trace, engines.ours("no cache"))}
     note = f"synthetic day of {len(trace)} calls, one at a time"
     title = traffic.name

@@ -15,7 +15,7 @@ from .workload import Workload, is_equal
 
 
 def tree_of_thought(texts: Texts) -> Workload:
-    """Three plans, three solutions of each, three judgements of each of these; two in short runs."""
+    """Plans, solutions of each, judgements of each of these: three each; two in short runs."""
     source, pairs = sources.gsm8k(texts.settings.data)
     count = texts.num(1, 3, 16)
     shots = "".join(it.text.strip() + "\n\n" for it in texts.documents(word_problem, 2))

@@ -15,8 +15,8 @@ def chat(texts: Texts) -> Workload:
 
 
 def long_chat(texts: Texts) -> Workload:
-    """Answers of 256 tokens, or 128 in a quick run, where the context has room for them."""
-    length = min(texts.num(256, 128, 256), texts.context_len // (2 * TURNS))
+    """Answers of 256 tokens, or 64 in a quick run, where the context has room for them."""
+    length = min(texts.num(256, 64, 256), texts.context_len // (2 * TURNS))
     return _chat(texts, "chat long", "Chat, long answers", length, texts.num(1, 1, 12))
 
 
