@@ -252,6 +252,7 @@ def measure(
     """A shape on so many replicas, by each policy."""
     tenancy = tenancy._replace(share=tenancy.share * options.programs)
     bodies = programs_of(tenancy, num, options.seed, options.zipf, options.scale)
+    gc.collect()  # what the shape before left is not frozen
     gc.freeze()
     single = VirtualFleet(
         1, "round-robin", int(SLOTS + SLOTS_EACH * num * max(1.0, options.programs))
