@@ -73,9 +73,9 @@ class Soak:
         """All clients until the time is over; of a long time, with pauses."""
         end = time.monotonic() + seconds
         has_pauses = seconds >= _SECONDS_FOR_A_SLOPE
+        clock = asyncio.create_task(self._count_seconds())  # calls time out by it
         if has_pauses:
             await self._fill()
-        clock = asyncio.create_task(self._count_seconds())
         while (left := end - time.monotonic()) > 0:
             pause_at = time.monotonic() + (min(left, _SECONDS_OF_LOAD) if has_pauses else left)
             await asyncio.gather(*(self._client(pause_at) for _ in range(CLIENTS)))
