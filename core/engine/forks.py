@@ -185,17 +185,25 @@ class RootPinning:
         self._cache = cache
         self._roots = roots
         self._is_on = is_on
-        self._expected: dict[Job, int | None] = {}  # roots that are sent ahead: branches to come
+        # Roots that are sent ahead, by space and name: branches to come, of each call that does.
+        self._expected: dict[tuple[str, str], dict[Job, int | None]] = {}
 
     def expect(self, job: Job) -> None:
         """A call has come; if it sends a root ahead, branches may end before it is computed."""
         hint = self._hint(job)
         if hint is not None and hint.root and job.is_prefill_only:
-            self._expected[job] = hint.branches
+            self._expected.setdefault((space_of(job), hint.root), {})[job] = hint.branches
 
     def forget(self, job: Job) -> None:
         """A call has ended."""
-        self._expected.pop(job, None)
+        hint = self._hint(job)
+        if hint is None or not hint.root or not job.is_prefill_only:
+            return
+        key = space_of(job), hint.root
+        expected = self._expected.get(key, {})
+        expected.pop(job, None)
+        if not expected:
+            self._expected.pop(key, None)
 
     def pin(self, sequence: Sequence, now: float) -> None:
         """Pin what an ended sequence leaves in the cache, if branches wait for this root."""
@@ -206,8 +214,9 @@ class RootPinning:
             return
         if job.is_prefill_only or not self._roots.has(space_of(job), hint.root):
             lease = self._cache.acquire(job.call.namespace, sequence.ids[:length], length)
-            num_left = self._expected.get(job, hint.branches)
-            self._roots.pin(space_of(job), hint.root, lease, num_left, now)
+            space = space_of(job)
+            num_left = self._expected.get((space, hint.root), {}).get(job, hint.branches)
+            self._roots.pin(space, hint.root, lease, num_left, now)
 
     def count_root_tokens(self, sequence: Sequence) -> int:
         """The cached tokens of a sequence that belong to the root of its hint; 0 where that was not
@@ -230,10 +239,10 @@ class RootPinning:
         hint = self._hint(job)
         if hint is None or not hint.root or job.is_prefill_only:
             return
-        self._roots.finish_branch(space_of(job), hint.root, now)
-        for ahead, num_left in self._expected.items():
-            if num_left and _is_root_of(ahead, job):
-                self._expected[ahead] = num_left - 1
+        space = space_of(job)
+        self._roots.finish_branch(space, hint.root, now)
+        expected = self._expected.get((space, hint.root), {})
+        expected.update({ahead: left - 1 for ahead, left in expected.items() if left})
 
     def _hint(self, job: Job) -> ForkHint | None:
         return job.call.hint if self._is_on else None
@@ -244,13 +253,6 @@ def space_of(job: Job) -> str:
     names."""
     call: Call = job.call
     return call.namespace if call.tenant is None else f"{call.tenant}\0{call.namespace}"
-
-
-def _is_root_of(ahead: Job, job: Job) -> bool:
-    """Whether a call sends the root of another one ahead."""
-    first, second = ahead.call.hint, job.call.hint
-    assert first is not None and second is not None
-    return first.root == second.root and space_of(ahead) == space_of(job)
 
 
 def _release_order(entry: _Root) -> tuple[bool, float]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..api.batch import Ints
+from ..common.prefixes import common_prefix_len
 from .sequence import Sequence
 
 
@@ -48,7 +48,7 @@ class Prefilling:
         others = self._prefixes.get((sequence.match_node, int(sequence.ids[start])), ())
         wanted = sequence.ids[start:limit]
         return any(
-            _common_prefix_len(wanted, other.tokens[start:]) >= self._hold_min for other in others
+            common_prefix_len(wanted, other.tokens[start:]) >= self._hold_min for other in others
         )
 
     def has_scores_of(self, sequence: Sequence) -> bool:
@@ -58,14 +58,6 @@ class Prefilling:
         wanted, min_len = sequence.ids[start:limit], 1 + self._hold_min
         return any(
             other.num_top_logprobs >= sequence.num_top_logprobs
-            and _common_prefix_len(wanted, other.ids[start : other.prompt_len]) >= min_len
+            and common_prefix_len(wanted, other.ids[start : other.prompt_len]) >= min_len
             for other in others
         )
-
-
-def _common_prefix_len(first: Ints, second: Ints) -> int:
-    """Length of the common prefix."""
-    size = min(len(first), len(second))
-    differs = first[:size] != second[:size]
-    index = int(differs.argmax()) if size else 0
-    return index if size and differs[index] else size

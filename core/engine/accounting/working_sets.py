@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from ...api.batch import Ints
 from ...api.protocol import Call, ForkHint
+from ...common.prefixes import common_prefix_len
 
 LONG = 0.5  # seconds of a pause: what is held for longer ones is pinned
 LATE = 0.25  # seconds by which a program's next call may be late
@@ -76,7 +77,7 @@ class WorkingSets(Generic[T]):
         if program is None or not program.texts:
             return
         free = [it for it in program.texts if it.expires < math.inf]
-        found = max(free, key=lambda it: _common_len(it.tokens, tokens), default=None)
+        found = max(free, key=lambda it: common_prefix_len(it.tokens, tokens), default=None)
         if found is not None:
             found.expires = math.inf
             self._users[user] = program, found
@@ -187,10 +188,3 @@ class WorkingSets(Generic[T]):
 def goes_on(hint: ForkHint) -> bool:
     """Whether a program calls again, with the text of the call that bears this hint."""
     return hint.next_use != 0 and (hint.next_use or hint.calls_left or 0) > 0
-
-
-def _common_len(first: Ints, second: Ints) -> int:
-    size = min(len(first), len(second))
-    differs = first[:size] != second[:size]
-    index = int(differs.argmax()) if size else 0
-    return index if size and differs[index] else size
