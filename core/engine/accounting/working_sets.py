@@ -24,8 +24,8 @@ from ...common.prefixes import common_prefix_len
 LONG = 0.5  # seconds of a pause: what is held for longer ones is pinned
 LATE = 0.25  # seconds by which a program's next call may be late
 MOST_OWNERS = 1024  # whose programs are remembered
-MOST_PROGRAMS = 1024  # of an owner
-MOST_TEXTS = 64  # of a program
+MOST_PROGRAMS = 128  # of an owner: a count of their texts takes 4 microseconds for each
+MOST_TEXTS = 16  # of a program
 Key: TypeAlias = tuple[str | None, str, str]
 T = TypeVar("T")
 Count: TypeAlias = Callable[[T, set[Any]], int]
