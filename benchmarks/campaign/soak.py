@@ -8,8 +8,9 @@ What is kept of texts is bounded, and would grow for hours: a long run begins wi
 fill it.
 
 Under load, memory depends on what is open at the moment: by tens of MB, more than hours of a small
-leak. So in a long run the clients pause from time to time until nothing is at work and freed pages
-were given back, and the slope is that of the memory which is held then.
+leak. So in a long run the clients pause from time to time until nothing is at work, the caches are
+emptied (how many nodes a tree has varies by more than MB) and freed pages were given back, and the
+slope is that of the memory which is held then.
 """
 
 from __future__ import annotations
@@ -38,10 +39,11 @@ MAX_GROWTH = 24.0  # MB over the last half of a run that is too short for a slop
 MAX_PROCESSES = 9  # the server, its engine, a spare one, compilers, and what they start in between
 _SECONDS_FOR_A_SLOPE = 1800.0
 _NUM_TEXTS, _NUM_SENTENCES = 300, 100  # which fill what is kept of texts
-_SECONDS_OF_LOAD = 100.0  # between two pauses of a run that is long enough for a slope
+_SECONDS_OF_LOAD = 60.0  # between two pauses of a run that is long enough for a slope
 _SECONDS_TO_TRIM = SECONDS_BETWEEN_TRIMS + 2.0
 _SECONDS_TO_ANSWER, _TICK = 60.0, 1.0
 _BRANCHES = 6
+_FLUSH = "/flush_cache"
 _SENTENCE = "The city has good bicycle lanes, clean rivers and tree {}."
 # Small caches: all are soon full, and memory grows no more for them.
 _SLOTS = 8192
@@ -94,9 +96,13 @@ class Soak:
                 self.faults.append(f"fill: {answer.status} {answer.body[-200:]!r}")
 
     async def _rest(self) -> None:
-        """Wait until nothing is at work and freed pages were given back, and sample the memory."""
+        """Wait until nothing is at work, empty the caches, wait until freed pages were given back,
+        and sample the memory."""
         if await asyncio.to_thread(self._served.quiet_after) is None:
             self.faults.append("calls are still open long after their clients")
+        answer = await self._ask(_FLUSH, {})
+        if answer.status != 200:
+            self.faults.append(f"flush: {answer.status} {answer.body[-200:]!r}")
         await asyncio.sleep(_SECONDS_TO_TRIM)
         self.at_rest.append(await asyncio.to_thread(sample, self._served.process.pid))
 
