@@ -12,6 +12,7 @@ import torch
 from ..attention.decode import can_read, uses_amx
 from ..jit.loops import LOOPS, Loop
 from ..linear.half_precision import is_multiplied
+from ..linear.linear import has_bf16_loops
 
 _TRIAL = ("rows.normalize",)  # of `jit.can_compile`
 _SAMPLING = ("sampler.greedy", "sampler.sample", "masks._apply_mask", "masks._argmax")
@@ -53,7 +54,7 @@ def _names(requirements: LoopRequirements) -> Iterator[str]:
         return
     is_converted = dtype != "float32" and not is_multiplied(getattr(torch, dtype))
     # as `linear.row_dtype`
-    is_single = dtype == "float32" or (dtype == "bfloat16" and (has_amx or is_converted))
+    is_single = dtype == "float32" or (dtype == "bfloat16" and (has_bf16_loops() or is_converted))
     is_fused = is_single and requirements.is_fused
     if is_single:
         yield from _STEPS
@@ -62,6 +63,10 @@ def _names(requirements: LoopRequirements) -> Iterator[str]:
         yield "blocks.layers" if dtype == "float32" else f"blocks.layers_bf16{'_amx' * is_amx}"
         yield "blocks.end"
     if is_single or is_converted:
+        if dtype == "bfloat16" and not has_amx and has_bf16_loops():
+            yield "bf16_pairs.multiply"
+            yield from ("entries.packed_pairs",) if is_fused else ()
+            return
         stored = requirements.stored if dtype == "float32" else dtype
         yield from _linear(stored, has_amx, is_fused)
 

@@ -24,7 +24,7 @@ from ...backend import LayerSizes, LayerWeights, Matrix, Norm, Step
 from ..attention.attention import CpuAttention
 from ..attention.decode import is_spread, uses_amx
 from ..jit.addresses import address, entry
-from ..linear.linear import PackedLinear, is_spread_out
+from ..linear.linear import Bf16PairsLinear, Bf16x3Linear, PackedLinear, is_spread_out
 from ..linear.rows import CompiledNorm
 from ..loops import blocks, entries, fused_mlp
 from ..pages import LARGE, empty_in_large_pages
@@ -267,9 +267,7 @@ class _Memory:
             raise ValueError(f"a layer has a matrix {found}; its sizes want {[depth, width]}")
         weights, bias = kernel.weights, self.tensor(matrix.bias)
         self._held += [weights, record]
-        function = entries.packed_f32 if weights.dtype == np.float32 else entries.packed_bf16
-        if kernel.num_terms:
-            function = entries.bf16x3_linear
+        function = _entry_of(kernel)
         shape = depth, kernel.width, address(weights), len(weights), kernel.num_panels
         parts = kernel.num_terms, kernel.row_terms
         record[0] = (entry(function).address, *shape, *parts, bias)
@@ -328,6 +326,15 @@ class _Workspace:
         """Queries [rows, heads, dim]."""
         qkv = self._qkv[: num_rows * self._widths[1]].view(num_rows, -1, self._dim)
         return qkv[:, : self._num_heads]
+
+
+def _entry_of(kernel: PackedLinear) -> Callable[..., None]:
+    """The loop of `entries` for a matrix."""
+    if isinstance(kernel, Bf16x3Linear):
+        return entries.bf16x3_linear
+    if isinstance(kernel, Bf16PairsLinear):
+        return entries.packed_pairs
+    return entries.packed_f32 if kernel.weights.dtype == np.float32 else entries.packed_bf16
 
 
 def _loop(is_bf16_kv: bool, dim: int) -> Callable[..., None]:

@@ -59,6 +59,8 @@ LOOPS = (
     Loop("entries.packed_f32", "packed", 5.8, 3.6),
     Loop("packed_linear.multiply", "packed", 4.6, 4.2, "packed_linear.BF16_SIGNATURE"),
     Loop("entries.packed_bf16", "packed", 5.8, 3.6),
+    Loop("bf16_pairs.multiply", "packed", 4.6, 4.2, "bf16_pairs.SIGNATURE"),
+    Loop("entries.packed_pairs", "packed", 5.8, 3.6),
     Loop("bf16x3.multiply", "bf16x3", 7.2, 4.6, "bf16x3.SIGNATURE"),
     Loop("entries.bf16x3_linear", "bf16x3", 8.5, 2.6),
     Loop("fused_mlp.feed_forward", "bf16x3", 9.6, 6.7),

@@ -148,6 +148,30 @@ class PackedBf16Linear(PackedLinear):
         return loop, _pack_columns(weight, packed_linear.LANES, torch.bfloat16).view(torch.uint16)
 
 
+class Bf16PairsLinear(PackedLinear):
+    """By products of pairs of bfloat16 numbers, for float32 weights whose numbers are bfloat16: rows
+    are rounded to bfloat16."""
+
+    row_terms = 1
+
+    def _pack(self, weight: Tensor, known_terms: int | None) -> tuple[Callable[..., None], Tensor]:
+        from ..jit import pairs
+        from ..loops import bf16_pairs, packed_linear
+
+        if (known_terms or count_bf16_terms(weight)) != 1:
+            raise ValueError("a weight has numbers that are not bfloat16")
+        if not pairs.can_multiply():
+            raise ValueError("this processor does not multiply pairs of bfloat16 numbers")
+        self.lanes = packed_linear.LANES
+        loop = compiled(bf16_pairs.multiply, bf16_pairs.SIGNATURE, is_reordered=False)
+        width, depth = weight.shape
+        shape = -(-width // self.lanes), -(-depth // 2), self.lanes, 2
+        memory = empty_in_large_pages(shape, torch.bfloat16)
+        for panel, rows in zip(memory, _filled(weight, self.lanes, 2), strict=True):
+            panel[:] = rows.unflatten(1, (-1, 2)).transpose(0, 1)
+        return loop, memory.view(torch.float32)
+
+
 class Bf16x3Linear(PackedLinear):
     """By AMX, for float32 weights whose numbers are bfloat16 or float16 ones: in half the memory,
     or in as much. Results have float32's precision."""
@@ -191,8 +215,7 @@ def linear_kernel(weight: Tensor) -> LinearKernel:
     if weight.dtype is torch.float32 and can_compile():
         return _tried(_compiled_kernel(weight), weight)
     if weight.dtype is torch.bfloat16 and _multiplies_bf16():
-        kind = Bf16Linear if _has_amx() else PackedBf16Linear
-        return _tried(kind(weight.float(), known_terms=1), weight)
+        return _tried(_bf16_kind()(weight.float(), known_terms=1), weight)
     if weight.dtype in HALVES and not is_native(weight.dtype):
         return ConvertedLinear(linear_kernel(weight.float()))
     return OneDnnLinear(weight) if weight.dtype is torch.bfloat16 else TorchLinear(weight)
@@ -213,9 +236,23 @@ def row_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
 
 
 def _multiplies_bf16() -> bool:
-    """Whether compiled loops multiply bfloat16 weights. Without AMX, oneDNN is faster where the
-    processor has bfloat16 instructions."""
-    return can_compile() and (_has_amx() or not is_native(torch.bfloat16))
+    """Whether compiled loops multiply bfloat16 weights: not on a processor with other instructions
+    for these than they use, where oneDNN is faster."""
+    return can_compile() and (has_bf16_loops() or not is_native(torch.bfloat16))
+
+
+def has_bf16_loops() -> bool:
+    """Whether loops use instructions for bfloat16 numbers here. Needs numba."""
+    from ..jit import pairs
+
+    return _has_amx() or pairs.can_multiply()
+
+
+def _bf16_kind() -> type[PackedLinear]:
+    """The fastest for bfloat16 weights."""
+    if _has_amx():
+        return Bf16Linear
+    return Bf16PairsLinear if has_bf16_loops() else PackedBf16Linear
 
 
 def _compiled_kernel(weight: Tensor) -> PackedLinear:

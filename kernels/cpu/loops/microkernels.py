@@ -7,7 +7,7 @@ bits from each of them. Needs numba.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from llvmlite import ir
@@ -35,9 +35,12 @@ class Shape(NamedTuple):
     near: int = 0
 
 
-def microkernel(shapes: Mapping[int, Shape], lanes: int) -> Any:
+def microkernel(
+    shapes: Mapping[int, Shape], lanes: int, product: Callable[..., Any] = fused
+) -> Any:
     """A function for compiled code that adds up a tile: packed rows times packed weights, whose
-    panels have `lanes` columns. It takes
+    panels have `lanes` columns. product: emits a vector of sums plus the product of a number of a
+    row, in all lanes, and a row of a panel. The function takes
 
     - kind: a key of `shapes`.
     - rows, start: flat float32 array and where [chunks, height, CHUNK] begins in it.
@@ -70,7 +73,7 @@ def microkernel(shapes: Mapping[int, Shape], lanes: int) -> Any:
                 block = builder.append_basic_block(f"tile.{kind}")
                 switch.add_case(ir.Constant(_LONG, kind), block)
                 builder.position_at_end(block)
-                tile = _Tile(builder, shape, lanes, signature.args[3].dtype)
+                tile = _Tile(builder, shape, lanes, signature.args[3].dtype, product)
                 tile.prefetch(pointers(7, 8, 5, num), args[9], args[6])
                 tile.add_up(pointers(1, 2, 2, 1)[0], pointers(3, 4, 5, num), args[6])
                 tile.store(pointers(10, 11, 12, num), args[13])
@@ -88,8 +91,11 @@ def microkernel(shapes: Mapping[int, Shape], lanes: int) -> Any:
 class _Tile:
     """Emits the loop of one kind."""
 
-    def __init__(self, builder: Any, shape: Shape, lanes: int, stored: Any) -> None:
+    def __init__(
+        self, builder: Any, shape: Shape, lanes: int, stored: Any, product: Callable[..., Any]
+    ) -> None:
         self._builder, self._height, self._lanes = builder, shape.height, lanes
+        self._product = product
         self._streams, self._near, self._stored = shape.streams, shape.near, stored
         self._kind = ir.VectorType(_FLOAT, lanes)
         self._zeros = ir.Constant(self._kind, [0.0] * lanes)
@@ -155,7 +161,8 @@ class _Tile:
             number = builder.load(builder.gep(rows, [ir.Constant(_LONG, i * CHUNK + d)]))
             for sums, x in zip(self._sums, columns, strict=True):
                 number_lanes = spread_lanes(builder, number, self._kind)
-                builder.store(fused(builder, builder.load(sums[i]), number_lanes, x), sums[i])
+                total = builder.load(sums[i])
+                builder.store(self._product(builder, total, number_lanes, x), sums[i])
 
     def _prefetch_near(self, weights: Any, d: int) -> None:
         """What these panels have some rows after row d."""

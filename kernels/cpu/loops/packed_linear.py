@@ -12,7 +12,7 @@ import numpy as np
 
 from ..jit.caches import second_cache_size
 from ..jit.callees import callee
-from ..jit.vectors import REGISTERS, fetch_far, load, narrow, plus, single, store, zeros
+from ..jit.vectors import REGISTERS, fetch_far, fused, load, narrow, plus, single, store, zeros
 from .microkernels import CHUNK, Shape, microkernel
 
 LANES = min(REGISTERS // 8, 32)  # columns of a panel
@@ -37,61 +37,18 @@ _MANY = 2 * _HIGHEST  # rows above which a block is made float32 once for all of
 SIGNATURE = "void(float32[:, ::1], float32[::1], float32[:, ::1], boolean, int64, int64)"
 BF16_SIGNATURE = "void(float32[:, ::1], uint16[::1], float32[:, ::1], boolean, int64, int64)"
 _SHAPES |= {n + _OF_MANY: Shape(n, 1, 2) for n in (4, 5, 6) if _OF_MANY}
-_add_tile, _row = microkernel(_SHAPES, LANES), zeros(LANES)
-
-
-def multiply(x, weights, out, is_added, first, last):
-    """Columns of panels first:last of out [rows, width]: x [rows, depth] times the matrix, plus
-    their old values if is_added. weights: [panels * depth * lanes], the last panel padded, in
-    float32 or as the bits of bfloat16."""
-    (rows, depth), numbers = x.shape, x.reshape(-1)
-    most = min(max(_PACKED // max(depth, 1), _LEAST_ROWS), _MOST_ROWS)
-    num = (rows + most - 1) // most
-    most = (rows + num - 1) // max(num, 1) + _HIGHEST  # and space for a tile that is padded
-    packed = np.empty(most * (depth + CHUNK), np.float32)
-    sums = np.empty(most * LANES * _MAX_WIDTH, np.float32)
-    block = np.empty(_DEPTH * LANES, np.float32)
-    for i in range(num):
-        start, end = rows * i // num, rows * (i + 1) // num
-        _pack(numbers[start * depth :], depth, end - start, packed)
-        of_rows, of_out = (packed, end - start), (out.reshape(-1), start, out.shape[1], is_added)
-        _multiply(of_rows, depth, weights, first, last, block, sums, of_out)
+_row = zeros(LANES)
 
 
 @callee
-def _multiply(of_rows, depth, weights, first, last, block, sums, of_out):
-    """The same for packed rows; block and sums are buffers. Panels are taken in groups; the last
-    group repeats some if too few are left, or one panel several times if there are too few in all.
-    """
-    used = of_rows[1]
-    num = _WIDTHS[_height(used)]
-    step, stride = (num, depth * LANES) if last - first >= num else (1, 0)
-    stride_of_sums = used * LANES + _HIGHEST * LANES
-    for panel in range(first, last, step):
-        group = min(panel, last - step)
-        for begin in range(0, depth, _DEPTH):
-            size = min(_DEPTH, depth - begin)
-            at = (group * depth + begin) * LANES
-            of_sums = sums, stride_of_sums, of_out, group * LANES, begin + size == depth
-            if weights.itemsize < block.itemsize and used > _MANY:
-                _widen(weights, at, size, block)
-                _add_up(of_rows, depth, begin, size, (block, 0, 0), (weights, at), of_sums)
-            else:
-                of_weights = weights, at, stride
-                _add_up(of_rows, depth, begin, size, of_weights, (weights, at), of_sums)
-        for i in range(panel - group, step):
-            _unpack(sums[i * stride_of_sums :], used, of_out, (group + i) * LANES)
-
-
-@callee
-def _height(left):
+def tile_height(left):
     """Rows of the next tile, where so many are left; the last tile is padded."""
     num = (left + _HIGHEST - 1) // _HIGHEST
     return _HEIGHTS[(left + num - 1) // num]
 
 
 @callee
-def _filled(depth):
+def filled_row(depth):
     """The numbers of a row, padded to whole chunks."""
     return (depth + CHUNK - 1) // CHUNK * CHUNK
 
@@ -101,9 +58,9 @@ def _pack(x, depth, used, packed):
     """packed: [tiles, chunks, rows of a tile, CHUNK]."""
     row, whole = 0, depth // CHUNK * CHUNK
     while row < used:
-        height = _height(used - row)
+        height = tile_height(used - row)
         for i in range(height):
-            at, to = min(row + i, used - 1) * depth, row * _filled(depth) + i * CHUNK
+            at, to = min(row + i, used - 1) * depth, row * filled_row(depth) + i * CHUNK
             for d in range(0, whole, CHUNK):
                 store(packed, to + d * height, load(x, at + d, narrow()))
             for d in range(whole, depth):
@@ -115,27 +72,6 @@ def _pack(x, depth, used, packed):
 def _widen(weights, at, size, block):
     for d in range(0, size * LANES, LANES):
         store(block, d, load(weights, at + d, _row()))
-
-
-@callee
-def _add_up(of_rows, depth, begin, size, of_weights, of_matrix, of_sums):
-    """Add the products of one block, whose panels are `stride` numbers from one another; each
-    tile prefetches a part of the next block, or behind the last block its rows of the result."""
-    (packed, used), (weights, at, stride), (matrix, ahead) = of_rows, of_weights, of_matrix
-    sums, sums_stride, (out, start_row, width, _), column, is_last = of_sums
-    row, ahead, of_many = 0, ahead + size * LANES, _OF_MANY if used > _MANY else 0
-    tiles = (used + _HIGHEST - 1) // _HIGHEST
-    step = 2 * ((LANES + 2 * tiles - 1) // (2 * tiles))  # even, for several streams
-    while row < used:
-        height = _height(used - row)
-        for i in range(min(height, used - row) if is_last else 0):
-            fetch_far(out, (start_row + row + i) * width + column)
-        start = row * _filled(depth) + begin * height
-        _add_tile(
-            height + of_many, packed, start, weights, at, stride, size, matrix, ahead, step,
-            sums, row * LANES, sums_stride, begin == 0,
-        )  # fmt: skip
-        row, ahead = row + height, ahead + step * size
 
 
 @callee
@@ -152,3 +88,82 @@ def _unpack(sums, used, of_out, column):
         for j in range(num):
             x = load(sums, at + j, single())
             store(out, to + j, plus(load(out, to + j, x), x) if is_added else x)
+
+
+def product_loop(pack, product=fused):
+    """The loop over panels, with a function that packs rows and a product of two vectors that is
+    added to a third, see `microkernel`."""
+    add_tile = microkernel(_SHAPES, LANES, product)
+
+    @callee
+    def multiply_all(x, depth, weights, out, is_added, first, last):
+        """As `multiply`. depth: float32 numbers of a packed row, and of a column of the matrix."""
+        (rows, width), numbers = x.shape, x.reshape(-1)
+        most = min(max(_PACKED // max(depth, 1), _LEAST_ROWS), _MOST_ROWS)
+        num = (rows + most - 1) // most
+        most = (rows + num - 1) // max(num, 1) + _HIGHEST  # and space for a tile that is padded
+        packed = np.empty(most * (depth + CHUNK), np.float32)
+        sums = np.empty(most * LANES * _MAX_WIDTH, np.float32)
+        block = np.empty(_DEPTH * LANES, np.float32)
+        for i in range(num):
+            start, end = rows * i // num, rows * (i + 1) // num
+            pack(numbers[start * width :], width, end - start, packed)
+            of_out = out.reshape(-1), start, out.shape[1], is_added
+            multiply_rows((packed, end - start), depth, weights, first, last, block, sums, of_out)
+
+    @callee
+    def multiply_rows(of_rows, depth, weights, first, last, block, sums, of_out):
+        """The same for packed rows; block and sums are buffers. Panels are taken in groups; the
+        last group repeats some if too few are left, or one panel several times if there are too few
+        in all."""
+        used = of_rows[1]
+        num = _WIDTHS[tile_height(used)]
+        step, stride = (num, depth * LANES) if last - first >= num else (1, 0)
+        stride_of_sums = used * LANES + _HIGHEST * LANES
+        for panel in range(first, last, step):
+            group = min(panel, last - step)
+            for begin in range(0, depth, _DEPTH):
+                size = min(_DEPTH, depth - begin)
+                at = (group * depth + begin) * LANES
+                of_sums = sums, stride_of_sums, of_out, group * LANES, begin + size == depth
+                if weights.itemsize < block.itemsize and used > _MANY:
+                    _widen(weights, at, size, block)
+                    add_up(of_rows, depth, begin, size, (block, 0, 0), (weights, at), of_sums)
+                else:
+                    of_weights = weights, at, stride
+                    add_up(of_rows, depth, begin, size, of_weights, (weights, at), of_sums)
+            for i in range(panel - group, step):
+                _unpack(sums[i * stride_of_sums :], used, of_out, (group + i) * LANES)
+
+    @callee
+    def add_up(of_rows, depth, begin, size, of_weights, of_matrix, of_sums):
+        """Add the products of one block, whose panels are `stride` numbers from one another; each
+        tile prefetches a part of the next block, or behind the last block its rows of the result.
+        """
+        (packed, used), (weights, at, stride), (matrix, ahead) = of_rows, of_weights, of_matrix
+        sums, sums_stride, (out, start_row, width, _), column, is_last = of_sums
+        row, ahead, of_many = 0, ahead + size * LANES, _OF_MANY if used > _MANY else 0
+        tiles = (used + _HIGHEST - 1) // _HIGHEST
+        step = 2 * ((LANES + 2 * tiles - 1) // (2 * tiles))  # even, for several streams
+        while row < used:
+            height = tile_height(used - row)
+            for i in range(min(height, used - row) if is_last else 0):
+                fetch_far(out, (start_row + row + i) * width + column)
+            start = row * filled_row(depth) + begin * height
+            add_tile(
+                height + of_many, packed, start, weights, at, stride, size, matrix, ahead, step,
+                sums, row * LANES, sums_stride, begin == 0,
+            )  # fmt: skip
+            row, ahead = row + height, ahead + step * size
+
+    return multiply_all
+
+
+_multiply = product_loop(_pack)
+
+
+def multiply(x, weights, out, is_added, first, last):
+    """Columns of panels first:last of out [rows, width]: x [rows, depth] times the matrix, plus
+    their old values if is_added. weights: [panels * depth * lanes], the last panel padded, in
+    float32 or as the bits of bfloat16."""
+    _multiply(x, x.shape[1], weights, out, is_added, first, last)

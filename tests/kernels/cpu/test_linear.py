@@ -11,11 +11,12 @@ import torch
 pytest.importorskip("numba")
 
 from forkroot.kernels.backend import LinearKernel
-from forkroot.kernels.cpu.jit import amx
+from forkroot.kernels.cpu.jit import amx, pairs
 from forkroot.kernels.cpu.linear import linear
 from forkroot.kernels.cpu.linear.half_precision import can_pack
 from forkroot.kernels.cpu.linear.linear import (
     Bf16Linear,
+    Bf16PairsLinear,
     Bf16x3Linear,
     OneDnnLinear,
     PackedBf16Linear,
@@ -27,6 +28,8 @@ from forkroot.kernels.cpu.linear.linear import (
 
 needs_tiles = pytest.mark.skipif(not amx.can_multiply(), reason="needs a processor with AMX")
 
+needs_pairs = pytest.mark.skipif(not pairs.can_multiply(), reason="needs AVX-512 BF16")
+
 needs_packing = pytest.mark.skipif(
     not can_pack(torch.bfloat16), reason="needs a processor for which oneDNN packs bfloat16"
 )
@@ -36,6 +39,11 @@ PACKED = [
     (PackedBf16Linear, torch.bfloat16),
     pytest.param(Bf16x3Linear, torch.bfloat16, marks=needs_tiles),
     pytest.param(Bf16x3Linear, torch.float16, marks=needs_tiles),
+]
+
+ROUNDING = [
+    pytest.param(Bf16Linear, marks=needs_tiles),
+    pytest.param(Bf16PairsLinear, marks=needs_pairs),
 ]
 
 
@@ -253,18 +261,18 @@ def test_a_small_matrix_is_read_whole() -> None:
     assert PackedLinear(torch.ones(4000, 8)).spans(np.array([1], np.int32)) is None
 
 
-@needs_tiles
+@pytest.mark.parametrize("kind", ROUNDING)
 @pytest.mark.parametrize("rows", [1, 4, 15, 16, 17, 32, 33, 49, 300])
 @pytest.mark.parametrize(("width", "depth"), [(1, 1), (7, 33), (64, 256), (70, 300), (200, 4100)])
 def test_rounded_rows_are_multiplied_as_bfloat16_numbers_whatever_the_sizes(
-    rows: int, width: int, depth: int
+    kind: type[PackedLinear], rows: int, width: int, depth: int
 ) -> None:
     random = torch.Generator().manual_seed(rows)
     weight = torch.randn(width, depth, generator=random).bfloat16().float()
     x = torch.randn(rows, depth + 3, generator=random)[:, 1:-2]
     total = torch.randn(rows, width, generator=random)
     wanted = x.bfloat16().double() @ weight.double().T
-    kernel = Bf16Linear(weight)
+    kernel = kind(weight)
     found = kernel(x)
     assert (found - wanted).abs().max() <= 1e-6 * depth
     assert torch.equal(found[rows // 2], kernel(x[rows // 2 : rows // 2 + 1])[0])
@@ -273,23 +281,25 @@ def test_rounded_rows_are_multiplied_as_bfloat16_numbers_whatever_the_sizes(
     assert (total - wanted).abs().max() <= 1e-6 * depth
 
 
-@needs_tiles
-def test_rows_are_rounded_to_the_nearest_bfloat16_number_and_ties_to_the_even_one() -> None:
+@pytest.mark.parametrize("kind", ROUNDING)
+def test_rows_are_rounded_to_the_nearest_bfloat16_number_and_ties_to_the_even_one(
+    kind: type[PackedLinear],
+) -> None:
     random = torch.Generator().manual_seed(0)
     x = torch.randn(2000, 2, generator=random).mul(torch.tensor([1.0, 1 / 64])).bfloat16()
     x = x.float().sum(1, keepdim=True)
     assert (x.view(torch.int32) & 0xFFFF == 0x8000).any()  # ties are among them
-    kernel = Bf16Linear(torch.ones(33, 1))
+    kernel = kind(torch.ones(33, 1))
     assert torch.equal(kernel(x), x.bfloat16().float().expand(-1, 33))
 
 
-@needs_tiles
-def test_rounded_rows_share_panels_out_and_give_some_of_them() -> None:
+@pytest.mark.parametrize("kind", ROUNDING)
+def test_rounded_rows_share_panels_out_and_give_some_of_them(kind: type[PackedLinear]) -> None:
     random = torch.Generator().manual_seed(0)
     weight = torch.randn(70_000, 64, generator=random).bfloat16().float()
     x = torch.randn(40, 64, generator=random)
-    wanted = Bf16Linear(weight, num_threads=1)(x)
-    shared = Bf16Linear(weight, num_threads=3)
+    wanted = kind(weight, num_threads=1)(x)
+    shared = kind(weight, num_threads=3)
     assert torch.equal(shared(x), wanted)
     bits = np.zeros(-(-70_000 // 32), np.int32)
     bits[7] = 1 << 3
@@ -300,11 +310,11 @@ def test_rounded_rows_share_panels_out_and_give_some_of_them() -> None:
     assert not some[:, :192].any()
 
 
-@needs_tiles
-def test_a_rounded_row_with_nan_changes_no_other() -> None:
+@pytest.mark.parametrize("kind", ROUNDING)
+def test_a_rounded_row_with_nan_changes_no_other(kind: type[PackedLinear]) -> None:
     weight, x = torch.ones(70, 40), torch.ones(20, 40)
     x[3, 2], x[5, 39] = torch.nan, torch.inf
-    kernel = Bf16Linear(weight)(x)
+    kernel = kind(weight)(x)
     assert kernel[3].isnan().all()
     assert kernel[5].isinf().all()
     others = [row for row in range(20) if row not in (3, 5)]
@@ -315,6 +325,7 @@ def test_a_rounded_row_with_nan_changes_no_other() -> None:
 def test_bfloat16_weights_take_float32_rows_where_compiled_loops_multiply_them(
     monkeypatch: pytest.MonkeyPatch, is_mixed: bool
 ) -> None:
+    monkeypatch.setattr(linear, "has_bf16_loops", lambda: False)
     monkeypatch.setattr(linear, "_has_amx", lambda: False)
     monkeypatch.setattr(linear, "is_native", lambda dtype: not is_mixed)
     cpu, wanted = torch.device("cpu"), torch.float32 if is_mixed else torch.bfloat16
@@ -325,3 +336,21 @@ def test_bfloat16_weights_take_float32_rows_where_compiled_loops_multiply_them(
         kernel = linear_kernel(torch.full((8, 4), 2.0, dtype=torch.bfloat16))
         assert isinstance(kernel, PackedBf16Linear)
         assert torch.equal(kernel(torch.full((3, 4), 1.0009765625)), torch.full((3, 8), 8.0078125))
+
+
+@needs_pairs
+def test_without_amx_bfloat16_weights_are_multiplied_in_pairs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(linear, "_has_amx", lambda: False)
+    kernel = linear_kernel(torch.full((8, 5), 2.0, dtype=torch.bfloat16))
+    assert type(kernel) is Bf16PairsLinear
+    assert row_dtype(torch.bfloat16, torch.device("cpu")) is torch.float32
+    with pytest.raises(ValueError, match="not bfloat16"):
+        Bf16PairsLinear(torch.full((3, 5), 0.1))
+
+
+def test_without_the_instructions_no_pairs_are_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs, "can_multiply", lambda: False)
+    with pytest.raises(ValueError, match="does not multiply pairs"):
+        Bf16PairsLinear(torch.ones(5, 3))

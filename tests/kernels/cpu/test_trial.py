@@ -17,7 +17,9 @@ from forkroot.kernels.cpu.attention.trial import is_attention_right
 from forkroot.kernels.cpu.decoder.fused import fused_stack
 from forkroot.kernels.cpu.decoder.stack import Stack
 from forkroot.kernels.cpu.decoder.trial import is_stack_right
+from forkroot.kernels.cpu.jit import pairs
 from forkroot.kernels.cpu.linear.linear import (
+    Bf16PairsLinear,
     PackedBf16Linear,
     PackedLinear,
     TorchLinear,
@@ -60,7 +62,17 @@ def test_attention_is_right_here(
     assert not caplog.records
 
 
-@pytest.mark.parametrize("kind", [PackedLinear, PackedBf16Linear])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        PackedLinear,
+        PackedBf16Linear,
+        pytest.param(
+            Bf16PairsLinear,
+            marks=pytest.mark.skipif(not pairs.can_multiply(), reason="needs AVX-512 BF16"),
+        ),
+    ],
+)
 @pytest.mark.parametrize("is_bf16_kv", [False, True])
 def test_fused_layers_are_right_here(
     kind: type[PackedLinear], is_bf16_kv: bool, caplog: pytest.LogCaptureFixture
