@@ -11,12 +11,13 @@ from typing import Any
 
 from llvmlite import ir
 
+from . import vectors
 from .features import has
-from .vectors import shuffled
 
 _LANES = 16  # of one instruction
 _INTS = ir.VectorType(ir.IntType(32), _LANES)
 _NAME = "llvm.x86.avx512bf16.dpbf16ps.512"
+_shuffled: Any = vectors.shuffled
 
 
 @functools.cache
@@ -34,12 +35,12 @@ def pair_product(builder: Any, total: Any, x: Any, y: Any) -> Any:
     parts = []
     for start in range(0, total.type.count, _LANES):
         lanes = range(start, start + _LANES)
-        before, *pairs = (shuffled(builder, it, it, lanes) for it in (total, x, y))
+        before, *pairs = (_shuffled(builder, it, it, lanes) for it in (total, x, y))
         parts.append(
             builder.call(function, [before, *(builder.bitcast(it, _INTS) for it in pairs)])
         )
     while len(parts) > 1:
         count = range(2 * parts[0].type.count)
         halves = zip(parts[::2], parts[1::2], strict=True)
-        parts = [shuffled(builder, *both, count) for both in halves]
+        parts = [_shuffled(builder, *both, count) for both in halves]
     return parts[0]
