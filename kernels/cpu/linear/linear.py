@@ -149,8 +149,8 @@ class PackedBf16Linear(PackedLinear):
 
 
 class Bf16PairsLinear(PackedLinear):
-    """By products of pairs of bfloat16 numbers (AVX-512 BF16), for float32 weights whose numbers are
-    bfloat16: rows are rounded to bfloat16."""
+    """By AVX-512 BF16, for float32 weights whose numbers are bfloat16 ones: rows are rounded to
+    bfloat16."""
 
     row_terms = 1
 
