@@ -7,7 +7,10 @@ import mmap
 import os
 import random
 import re
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
 from importlib import import_module
@@ -24,6 +27,7 @@ from forkroot.benchmarks.campaign.legal import PATHS, legal
 from forkroot.benchmarks.campaign.memory import Sample, growth, own_bytes
 from forkroot.benchmarks.campaign.runner import Bars, Plan, Scenario, Verdict, run
 from forkroot.benchmarks.campaign.scenarios import BY_NAME, ENTRIES
+from forkroot.benchmarks.common.processes import command_of, family
 from forkroot.benchmarks.server.server_client import Answer
 
 ROOT = Path(__file__).parents[1]
@@ -109,6 +113,26 @@ def test_a_process_that_a_scenario_leaves_is_a_fault_and_is_killed(
     assert verdict.passed is False
     assert "processes left: [" in verdict.reason and "time.sleep(600)" in verdict.reason
     assert not (Path("/proc") / str(verdict.figures["pid"]) / "exe").exists()
+
+
+def test_a_campaign_that_is_told_to_end_leaves_no_process(tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    folder.mkdir()
+    program = (
+        "import runpy, sys\n"
+        "sys.argv[1:] = ['--only', 'aborts', '--seconds', '60']\n"
+        "runpy.run_module('forkroot.benchmarks.campaign', run_name='__main__')"
+    )
+    environment = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", program], env=environment) as campaign:
+        end = time.monotonic() + 60
+        while len(started := family(campaign.pid)[1:]) < 1 and time.monotonic() < end:
+            time.sleep(0.02)
+        campaign.terminate()
+        assert campaign.wait(60) == 128 + signal.SIGTERM
+    assert started
+    assert not [pid for pid in started if command_of(pid)]
+    assert not list(folder.iterdir())
 
 
 def test_bars_report_each_figure_that_misses_its_bar() -> None:

@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 from forkroot.benchmarks.campaign.runner import Plan, Verdict, run
 from forkroot.benchmarks.campaign.scenarios import BY_NAME, ENTRIES, Entry
+from forkroot.benchmarks.common.processes import end_on_sigterm
 from forkroot.benchmarks.common.report import parser, report
 
 _PIPED_WIDTH = 160
@@ -97,6 +98,7 @@ def _numbers(text: str) -> tuple[int, int]:
 
 def main() -> int:
     """Run the campaign and print its row."""
+    end_on_sigterm()
     options = arguments()
     entries = [it for it in ENTRIES if it.name in (options.only or BY_NAME)]
     plans = {

@@ -23,7 +23,7 @@ from typing import Any
 
 import forkroot
 from forkroot.benchmarks.common.checkpoints import STORED, make, words
-from forkroot.benchmarks.common.processes import free_port, server, sleep, wake
+from forkroot.benchmarks.common.processes import end_on_sigterm, free_port, server, sleep, wake
 from forkroot.benchmarks.common.remote import Remote
 from forkroot.benchmarks.common.report import parser, report
 from forkroot.benchmarks.common.shapes import SHAPES, STEPS, Shape
@@ -168,6 +168,7 @@ def started(names: list[str], model: Path, args: Any, at_once: int) -> Iterator[
 
 def main() -> None:
     """Measure and print the row."""
+    end_on_sigterm()
     options = parser(__doc__)
     options.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "peers")
     options.add_argument("--setup", action="store_true", help="make the peers' environment")
