@@ -18,6 +18,7 @@ from .sequence import Sequence
 
 SAMPLED = 8  # ended calls of which one is a sample
 FEWEST, MOST = 16, 64  # samples of which an estimate is made
+COUNTED = 8  # new samples after which the estimate is made again, once there are FEWEST
 RARELY = 0.02  # share of tokens that are found again, at which the rest goes first
 MAX_KINDS = 1024
 
@@ -29,6 +30,7 @@ class _Kind:
     to be counted."""
 
     num_ended: int = 0
+    num_sampled: int = 0
     samples: deque[tuple[Lease, int]] = field(default_factory=lambda: deque(maxlen=MOST))
     is_rare: bool | None = None
 
@@ -37,6 +39,13 @@ class _Kind:
         self.num_ended += 1
         is_early = len(self.samples) < FEWEST and not is_known
         return is_early or self.num_ended % SAMPLED == 0
+
+    def add_sample(self, lease: Lease, start: int) -> None:
+        """Watch the tokens of a lease from position `start` on."""
+        self.samples.append((lease, start))
+        self.num_sampled += 1
+        if self.num_sampled <= FEWEST or self.num_sampled % COUNTED == 0:
+            self.is_rare = None
 
 
 class Endings:
@@ -70,8 +79,7 @@ class Endings:
             return False
         kind = self._kind(sequence.job.call.owner, lease.length - start)
         if kind.is_sample(is_known=next_use is not None):
-            kind.samples.append((lease, start))
-            kind.is_rare = None
+            kind.add_sample(lease, start)
             return False
         if kind.is_rare is None:
             found = [self._cache.count_reused(*sample) for sample in kind.samples]
