@@ -36,10 +36,15 @@ class CpuAttention:
         """As `Narrowing.narrowed`."""
         return narrowed(plan, wanted)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether `attend` is not overridden, so that loops over all layers may compute it."""
+        return type(self).attend is CpuAttention.attend
+
     def decode_item(self, plan: InPlacePlan) -> DecodeItem | None:
-        """All that the plan consists of, where loops of whole layers may compute it by themselves:
-        a step only decodes, and `attend` is not overridden. Else None."""
-        if type(self).attend is not CpuAttention.attend or not plan.is_decode:
+        """All that the plan consists of, of a step that only decodes, where this `is_plain`. Else
+        None."""
+        if not self.is_plain or not plan.is_decode:
             return None
         (item,) = plan.own
         assert isinstance(item, DecodeItem)

@@ -20,7 +20,7 @@ from .decode import as_array, name_of
 
 _SPREAD = 1 << 23  # multiplications of queries and keys from which a second thread is worth waking
 _TASKS = 4  # for each thread, so that none waits long for the last
-_NO_WINDOW = _ENDLESS = 1 << 30
+NO_WINDOW = _ENDLESS = 1 << 30
 
 
 class _Loop(NamedTuple):
@@ -69,7 +69,7 @@ class ExtendAttention:
         there, which was computed over other keys."""
         arrays = q.numpy(), as_array(kv[0]), as_array(kv[1].view(-1)), *output.arrays()
         of_item = item.table, item.rows, item.firsts, item.starts, item.ends, item.bounds
-        window = _NO_WINDOW if item.window is None else item.window
+        window = NO_WINDOW if item.window is None else item.window
         settings = *arrays, *of_item, window, *score_mod.in_log2()
         is_small = item.num_scores * q.shape[1] * q.shape[2] < _SPREAD
         num_threads = 1 if is_small else self._num_threads
@@ -90,6 +90,11 @@ class ExtendAttention:
         border = -(-longer.least // group)
         shorter = [(self._loop, 0, border)] if lens.min() < border else []
         return shorter + ([(longer, border, _ENDLESS)] if lens.max() >= border else [])
+
+
+def has_longer_loops(dtype: torch.dtype) -> bool:
+    """Whether AMX reads such keys and values for long sequences."""
+    return _amx_loops(dtype, None) is not None
 
 
 def _amx_loops(dtype: torch.dtype, is_wanted: bool | None) -> Any:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from ..attention.decode import can_read, uses_amx
+from ..attention.extend import has_longer_loops
 from ..jit.loops import LOOPS, Loop
 from ..linear.half_precision import is_multiplied
 from ..linear.linear import has_bf16_loops
@@ -62,6 +63,8 @@ def _names(requirements: LoopRequirements) -> Iterator[str]:
         is_amx = dtype == "bfloat16" and uses_amx(torch.bfloat16, requirements.dim)
         yield "blocks.layers" if dtype == "float32" else f"blocks.layers_bf16{'_amx' * is_amx}"
         yield "blocks.end"
+        if not has_longer_loops(getattr(torch, dtype)):
+            yield f"extend_entries.attend_{'f32' if dtype == 'float32' else 'bf16'}"
     if is_single or is_converted:
         if dtype == "bfloat16" and not has_amx and has_bf16_loops():
             yield "bf16_pairs.multiply"

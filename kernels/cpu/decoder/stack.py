@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from struct import Struct
 from typing import Any
 
@@ -23,19 +23,20 @@ from torch import Tensor
 from ...backend import LayerSizes, LayerWeights, Matrix, Norm, Step
 from ..attention.attention import CpuAttention
 from ..attention.decode import is_spread, uses_amx
+from ..attention.extend import has_longer_loops
 from ..jit.addresses import address, entry
 from ..linear.linear import Bf16PairsLinear, Bf16x3Linear, PackedLinear, is_spread_out
 from ..linear.rows import CompiledNorm
-from ..loops import blocks, entries, fused_mlp
+from ..loops import blocks, entries, extend_entries, fused_mlp
 from ..pages import LARGE, empty_in_large_pages
 from ..threads import run_all
-from ..work_items import DecodeItem, InPlacePlan, ScoreMod
+from ..work_items import InPlacePlan, ScoreMod
+from .shares import Reading, Records, Share, by_sequences, in_rows, num_tiles, reading, shares_of
 
 _MOST = 4096  # rows above which buffers for all of them are too large to keep
 _MOST_OF_HEAD = 256  # above which the cost of calls is negligible
 _LEAST_SHARE = 64  # rows for which a thread reads all matrices, rather than a part of each for all
 _MOST_TRIED = 1 << 31  # multiplications of a thread in a step that only tries how long it takes
-_TILE = 16  # rows that take about the time of one
 _UNEVEN = 1.5  # times as many keys as the mean, with which one share would hold up the others
 _LINE = 16  # numbers after which a cache's next line begins
 _STEP, _READ = (Struct(f"{len(it.names or ())}q") for it in (blocks.STEP, blocks.READ))
@@ -54,6 +55,7 @@ class Stack:
     ) -> None:
         self._sizes, self._layers = sizes, tuple(layers)
         self._enter = entry(_loop(is_bf16_kv, sizes.dim)).ctypes
+        self._extend = _extend_entry(is_bf16_kv)
         self._scale = sizes.dim**-0.5
         self._log2_scale = float(ScoreMod(self._scale, None).in_log2()[0])
         self._num_threads = num_threads or torch.get_num_threads()
@@ -66,7 +68,7 @@ class Stack:
         self._records = np.zeros(len(layers), blocks.LAYER)
         self._records[:] = [self._described(weights) for weights in layers]
         self._lock = threading.Lock()
-        self._held: tuple[Tensor, ...] = ()  # that a step reads by address
+        self._held: tuple[object, ...] = ()  # that a step reads by address
         self._steps = np.zeros(self._num_threads, blocks.STEP)  # of each share of the rows
         self._workspace = _Workspace(sizes)
         num_windows = 1 + max(weights.window for weights in layers)
@@ -86,7 +88,7 @@ class Stack:
             return (1,)
         if len(x) >= _LEAST_SHARE * self._num_threads:
             return (self._num_threads,)
-        work, most = len(x) * self._num_numbers, min(self._num_threads, _num_tiles(len(x)))
+        work, most = len(x) * self._num_numbers, min(self._num_threads, num_tiles(len(x)))
         return (0, *(num for num in sorted({1, most}) if work <= num * _MOST_TRIED))
 
     def __call__(self, x: Tensor, step: Step, num_shares: int = 1) -> Tensor:
@@ -94,25 +96,32 @@ class Stack:
         its own; of fewer where there are few rows."""
         wanted, attention, storage = step.wanted, step.attention, step.pool.storage
         with self._lock:
-            shares = _shares(len(x), min(num_shares, self._num_threads))
-            items = self._decode_items(step, shares)
-            arrays = [[_arrays(item) for item in of_share] for of_share in items or ()]
+            shares = shares_of(len(x), min(num_shares, self._num_threads))
+            found, num_layers = self._decode_readings(step, shares), len(self._layers)
+            if found is None:  # the last layer goes by itself where it needs fewer rows
+                shares, found = self._mixed_readings(step, len(x), shares)
+                num_layers -= wanted is not None
             num_wanted = 0 if wanted is None else len(wanted)  # one may be wanted twice
             self._workspace.grow(max(len(x), num_wanted), len(shares))
-            self._begin(x, step, arrays, shares)
-            if items is not None:
+            self._begin(x, step, found or (), shares)
+            if found is None:
+                self._run(0, 1, blocks.ENTER, len(shares))
+                num_layers = 0
+            else:
                 stages = blocks.ENTER | blocks.ATTEND | blocks.LEAVE
-                self._run(0, len(self._layers), stages, len(shares))
-                return x if wanted is None else x.index_select(0, wanted)
-            self._run(0, 1, blocks.ENTER, len(shares))
-            for i, layer in enumerate(self._layers):
+                if num_layers < len(self._layers):
+                    stages |= blocks.ENTER_NEXT
+                self._run(0, num_layers, stages, len(shares))
+                if num_layers == len(self._layers):
+                    return x if wanted is None else x.index_select(0, wanted)
+            for i, layer in enumerate(self._layers[num_layers:], num_layers):
                 is_last = i + 1 == len(self._layers)
                 of_last = wanted if is_last else None
                 q, plan = self._workspace.q(len(x)), step.plan(layer.window, of_last)
                 attn_out = attention.attend(q, storage[i], plan, self._scale).contiguous()
                 if of_last is not None:
                     x, attn_out = x.index_select(0, of_last), attn_out.index_select(0, of_last)
-                    shares = _shares(len(x), len(shares))
+                    shares = shares_of(len(x), len(shares))
                 self._set_rows(x, attn_out, shares)
                 stages = blocks.LEAVE if is_last else blocks.LEAVE | blocks.ENTER_NEXT
                 self._run(i, i + 1, stages, len(shares))
@@ -130,14 +139,15 @@ class Stack:
         self,
         x: Tensor,
         step: Step,
-        arrays: Sequence[Sequence[tuple[Tensor, ...]]],
-        shares: Sequence[tuple[int, int]],
+        found: Sequence[Sequence[Reading]],
+        shares: Sequence[Share],
     ) -> None:
-        """Write the addresses of a step's inputs into the records of its shares. arrays: of each
+        """Write the addresses of a step's inputs into the records of its shares. found: of each
         share, one for each window."""
         storage, table = step.pool.storage, step.rotary.table(step.positions).contiguous()
         positions, slots = step.positions.contiguous(), step.slots.contiguous()
-        self._held = table, positions, slots
+        of_shares = [[Records(it, self._extend) for it in of_share] for of_share in found]
+        self._held = table, positions, slots, of_shares
         for i, (first, last) in enumerate(shares):
             _STEP.pack_into(
                 self._steps.data,
@@ -154,39 +164,49 @@ class Stack:
                 *self._workspace.pointers(first, i),
                 self._addresses[2] + i * self._reads.strides[0],
             )
-        for i, of_share in enumerate(arrays):
-            for window, (tokens, slot_table, spans) in enumerate(of_share):
-                first, stride = spans.data_ptr(), spans.stride(0) * spans.itemsize
-                pointers = first, first + stride, first + 2 * stride
-                read = tokens.data_ptr(), slot_table.data_ptr(), *slot_table.shape, *pointers
+        for i, of_share in enumerate(of_shares):
+            for window, records in enumerate(of_share):
                 place = i * self._reads.strides[0] + window * _READ.size
-                _READ.pack_into(self._reads.data, place, *read)
+                _READ.pack_into(self._reads.data, place, *records.read)
 
-    def _set_rows(self, x: Tensor, attn_out: Tensor, shares: Sequence[tuple[int, int]]) -> None:
+    def _set_rows(self, x: Tensor, attn_out: Tensor, shares: Sequence[Share]) -> None:
         """Write the addresses of rows and of attention's output into the record."""
         for record, (first, last) in zip(self._steps, shares, strict=False):
             pointers = _row(x, first), _row(attn_out, first)
             record["rows"], (record["x"], record["attn_out"]) = last - first, pointers
 
-    def _decode_items(
-        self, step: Step, shares: Sequence[tuple[int, int]]
-    ) -> list[list[DecodeItem]] | None:
-        """Of each share the decode item of each window; None where a step has others, or so much to
-        read that threads would help."""
+    def _decode_readings(self, step: Step, shares: Sequence[Share]) -> list[list[Reading]] | None:
+        """Of each share what is read for each window; None where a step does not only decode, or
+        has so much to read that threads would help."""
         if not isinstance(step.attention, CpuAttention):
             return None
-        width, found = self._sizes.num_kv_heads * self._sizes.dim, list[list[DecodeItem]]()
+        width, found = self._sizes.num_kv_heads * self._sizes.dim, list[list[Reading]]()
         for plan in step.plans:
             item = step.attention.decode_item(plan)
             if item is None:
                 return None
-            items = [item] if len(shares) == 1 else [_in_rows(item, *share) for share in shares]
+            items = [item] if len(shares) == 1 else [in_rows(item, *share) for share in shares]
             most = max(int(it.reads[-1]) for it in items) * len(shares)
             is_even = len(shares) > 1 and most <= _UNEVEN * item.reads[-1]
             if not is_even and is_spread(item, width, self._num_threads):
                 return None
-            found.append(items)
+            found.append([Reading(it) for it in items])
         return [list(of_share) for of_share in zip(*found, strict=True)]
+
+    def _mixed_readings(
+        self, step: Step, num_rows: int, shares: list[Share]
+    ) -> tuple[list[Share], list[list[Reading]] | None]:
+        """The same of a step with prompts, whose shares are whole sequences then; None where loops
+        do not read it, or sequences are too uneven."""
+        attention = step.attention
+        if all(plan.is_decode for plan in step.plans):
+            return shares, None
+        if not self._extend or not isinstance(attention, CpuAttention) or not attention.is_plain:
+            return shares, None
+        whole = by_sequences(step.plans[0], num_rows, len(shares))
+        if whole is None:
+            return shares, None
+        return whole, [[reading(plan, share) for plan in step.plans] for share in whole]
 
     def _described(self, weights: LayerWeights) -> tuple[float, ...]:
         """A layer's record."""
@@ -344,6 +364,14 @@ def _loop(is_bf16_kv: bool, dim: int) -> Callable[..., None]:
     return blocks.layers_bf16_amx if uses_amx(torch.bfloat16, dim) else blocks.layers_bf16
 
 
+def _extend_entry(is_bf16_kv: bool) -> int:
+    """The address of the loop for the extend items of a step; 0 where other loops read some."""
+    if has_longer_loops(torch.bfloat16 if is_bf16_kv else torch.float32):
+        return 0
+    loop = extend_entries.attend_bf16 if is_bf16_kv else extend_entries.attend_f32
+    return int(entry(loop).address)
+
+
 def _matrices(weights: LayerWeights) -> tuple[Matrix, ...]:
     """In the order in which a step reads them."""
     return weights.qkv, weights.out, weights.gate_up, weights.down
@@ -361,25 +389,6 @@ def _gather(products: Sequence[Any]) -> None:
         it.weights = place
 
 
-def _shares(num_rows: int, most: int) -> list[tuple[int, int]]:
-    """At most so many shares of rows, as even as tiles are: from the first to before the last."""
-    tiles = _num_tiles(num_rows)
-    num = max(1, min(most, tiles))
-    return list(pairwise(min(num_rows, tiles * i // num * _TILE) for i in range(num + 1)))
-
-
-def _num_tiles(num_rows: int) -> int:
-    return -(-num_rows // _TILE)
-
-
-def _in_rows(item: DecodeItem, first: int, end: int) -> DecodeItem:
-    """The part of an item whose tokens are in these rows, counted from the first one."""
-    chosen = np.flatnonzero((item.tokens >= first) & (item.tokens < end))
-    firsts, ends = item.firsts[chosen], item.ends[chosen]
-    tokens, reads = item.tokens[chosen] - first, np.cumsum(ends - firsts)
-    return DecodeItem(tokens, item.table, item.rows[chosen], firsts, ends, reads)
-
-
 def _row(x: Tensor, row: int) -> int:
     """The address of a row of a contiguous tensor."""
     return x.data_ptr() + row * x.stride(0) * x.itemsize
@@ -388,11 +397,3 @@ def _row(x: Tensor, row: int) -> int:
 def _floats(count: int) -> Tensor:
     """A new float32 buffer, whatever torch's default is meanwhile: it may change at any time."""
     return torch.empty(count, dtype=torch.float32, device="cpu")
-
-
-def _arrays(item: DecodeItem) -> tuple[Tensor, ...]:
-    """Tokens, table, and [rows, firsts, ends], as the loops read them."""
-    tokens = np.ascontiguousarray(item.tokens, np.int64)
-    spans = np.array((item.rows, item.firsts, item.ends), np.int32)
-    table = np.ascontiguousarray(item.table, np.int32)
-    return torch.from_numpy(tokens), torch.from_numpy(table), torch.from_numpy(spans)

@@ -32,14 +32,22 @@ STEP = record(
     "rows x cos_sin_cache num_positions positions slots kv kv_step num_slots"
     " cos_sin qkv attn_out lse normed gate_up gated reads"
 )
-# What decode tokens read, see `work_items.DecodeItem`.
-READ = record("tokens table num_rows width rows firsts ends")
+# What a step reads: so many decode tokens (`work_items.DecodeItem`), and then each of its ITEMs.
+READ = record("num_tokens tokens table num_rows width rows firsts ends items num_items")
+# What several new tokens of sequences read (`work_items.ExtendItem`), and the loop that computes it
+# (`extend_entries`). is_merged: with what is there.
+ITEM = record(
+    "entry num_sequences num_tokens tokens table num_rows width rows firsts starts ends bounds"
+    " window is_merged"
+)
 # A norm and the matrix after it, by their addresses; hidden: numbers of a row.
 END = record("norm matrix hidden", "eps")
 ENTER, ATTEND, LEAVE = 1, 2, 4  # what `layers` does of each layer
 ENTER_NEXT = 8  # and of the layer behind the last
+_LAYER_SIZE, _ITEM_SIZE = LAYER.itemsize, ITEM.itemsize
 MOST = 256  # rows that pass from one linear layer to the next in near caches
 _layer_at, _step_at, _read_at = records(LAYER), records(STEP), records(READ)
+_item_at = records(ITEM)
 _matrix_at, _mlp_at, _end_at = records(MATRIX), records(FUSED_MLP), records(END)
 _normalize, _apply_rotary = callee(row_loops.normalize), callee(row_loops.apply_rotary)
 _write, _silu_mul = callee(slots.write), callee(row_loops.silu_mul)
@@ -131,28 +139,37 @@ def _layers_by(attend):
     """The loop over layers, or over some stages of each, with this loop of decode attention."""
 
     @callee
-    def attend_decode(layer, step, kv):
-        read = carray(_read_at(step.reads), layer.read + 1)[layer.read]
-        heads, kv_heads, dim, rows = layer.num_heads, layer.num_kv_heads, layer.dim, step.rows
-        qkv = carray(floats(step.qkv), (rows, heads + 2 * kv_heads, dim))
+    def attend_decode(layer, step, read, kv):
+        heads, kv_heads, dim, num = layer.num_heads, layer.num_kv_heads, layer.dim, read.num_tokens
+        qkv = carray(floats(step.qkv), (step.rows, heads + 2 * kv_heads, dim))
         (kv_at, kind), kv_size = kv, 2 * kv_heads * step.num_slots * dim
         pool = carray(numbers_like(kv_at, kind), (2 * kv_heads, step.num_slots, dim))
         attend(
             qkv[:, :heads],
             pool[:kv_heads],
             carray(numbers_like(kv_at, kind), kv_size)[kv_size // 2 :],
-            carray(floats(step.attn_out), (rows, heads, dim)),
-            carray(floats(step.lse), (rows, heads)),
-            carray(longs(read.tokens), rows),
+            carray(floats(step.attn_out), (step.rows, heads, dim)),
+            carray(floats(step.lse), (step.rows, heads)),
+            carray(longs(read.tokens), num),
             carray(ints(read.table), (read.num_rows, read.width)),
-            carray(ints(read.rows), rows),
-            carray(ints(read.firsts), rows),
-            carray(ints(read.ends), rows),
+            carray(ints(read.rows), num),
+            carray(ints(read.firsts), num),
+            carray(ints(read.ends), num),
             layer.scale,
             np.float32(0),
             0,
-            rows,
+            num,
         )
+
+    @callee
+    def attend_all(layer_at, layer, step_at, step, kv):
+        read = carray(_read_at(step.reads), layer.read + 1)[layer.read]
+        if read.num_tokens:
+            attend_decode(layer, step, read, kv)
+        for i in range(read.num_items):
+            item_at = read.items + i * _ITEM_SIZE
+            item = carray(_item_at(item_at), 1)[0]
+            enter(item.entry, item_at, layer_at, step_at, kv[0], 0)
 
     @callee
     def run(first_layer, first, last, step_at, stages, kind):
@@ -171,7 +188,7 @@ def _layers_by(attend):
             if i == last:
                 return
             if stages & ATTEND:
-                attend_decode(layer, step, (kv, kind))
+                attend_all(first_layer + i * _LAYER_SIZE, layer, step_at, step, (kv, kind))
             if stages & LEAVE:
                 for start in range(0, step.rows, MOST):
                     _leave_attention(layer, step, start, min(MOST, step.rows - start))

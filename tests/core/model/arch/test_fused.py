@@ -20,6 +20,7 @@ from forkroot.core.model.parallel import Ranks
 from forkroot.core.model.pool import KVPool
 from forkroot.kernels.backend import LayerSizes, Matrix, Step
 from forkroot.kernels.cpu.attention.attention import CpuAttention
+from forkroot.kernels.cpu.attention.extend import has_longer_loops
 from forkroot.kernels.cpu.decoder.fused import CpuBackend, fused_head, fused_stack
 from forkroot.kernels.cpu.decoder.layerwise import Layerwise, LayerwiseBackend
 from forkroot.kernels.cpu.decoder.stack import Stack
@@ -214,6 +215,45 @@ def test_single_tokens_are_the_same_in_several_shares(config: ModelConfig, num_s
     decoder.run(placement.batch(dict(zip(sequences, lens, strict=True))))
     decoder.run(placement.batch(dict.fromkeys(sequences, 1)))
     decoder.run(placement.batch(dict.fromkeys(sequences, 1)), wanted=[36, 0, 17, 16])
+
+
+@pytest.mark.parametrize("config", [BIASED, NORMED, WINDOWED])
+@pytest.mark.parametrize("num_shares", [1, 2, 3])
+def test_prompts_beside_single_tokens_are_the_same_in_several_shares(
+    config: ModelConfig, num_shares: int
+) -> None:
+    decoder, placement = Decoder(config), Placement(num_rows=40)
+    decoder.fused, decoder.num_shares = decoder.with_threads(num_shares), num_shares
+    calls: list[int] = []
+    attend = CpuAttention.attend
+
+    def counted(*args: Any, **kwargs: Any) -> torch.Tensor:
+        calls.append(1)
+        return attend(*args, **kwargs)
+
+    decoder.attention.attend = counted.__get__(decoder.attention)  # type: ignore[method-assign]
+    root = placement.add([1] * 50)
+    decoder.run(placement.batch({root: 40}))
+    forks = [placement.fork(root, [i] * (2 + i % 9)) for i in range(12)]
+    others = [placement.add([i] * (3 + 5 * i)) for i in range(9)]
+    lens = {it: 1 + i % 9 for i, it in enumerate(forks)}
+    lens |= {it: 2 + 5 * i for i, it in enumerate(others)}
+    for wanted in (None, [0, 30, 70]):  # once more behind them, beside single tokens
+        calls.clear()
+        batch = placement.batch(lens)
+        decoder.run(batch, wanted)
+        if not has_longer_loops(torch.float32):
+            assert len(calls) == config.num_layers + (wanted is not None)
+        lens = dict.fromkeys([*forks, *others], 1)
+        lens |= {placement.add([i] * 20): 11 + i for i in range(4)}
+
+
+def test_one_long_prompt_is_not_one_share() -> None:
+    decoder, placement = Decoder(PLAIN), Placement(num_rows=8)
+    decoder.fused, decoder.num_shares = decoder.with_threads(2), 2
+    single, prompt = placement.add([1] * 9), placement.add([2] * 90)
+    decoder.run(placement.batch({single: 8}))
+    decoder.run(placement.batch({single: 1, prompt: 80}))
 
 
 def test_a_share_that_reads_most_keys_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
