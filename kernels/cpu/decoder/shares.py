@@ -102,7 +102,8 @@ class Records:
 
     def _at(self, array: Indices, dtype: type) -> int:
         """The address of the same numbers, side by side."""
-        self._held.append(found := np.ascontiguousarray(array, dtype))
+        found: Indices = np.ascontiguousarray(array, dtype)
+        self._held.append(found)
         return found.ctypes.data
 
 
