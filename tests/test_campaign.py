@@ -261,7 +261,7 @@ def test_every_bomb_is_small_for_what_it_does() -> None:
     assert all(1_000 < size < 16 << 20 for size in bombs.sizes().values())
 
 
-@pytest.mark.parametrize("name", ["malformed", pytest.param("model", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["malformed", "model"])
 def test_a_short_scenario_holds(name: str) -> None:
     verdict = run(name, BY_NAME[name].run, Plan(1, 1.5))
     assert verdict.passed, verdict.reason
