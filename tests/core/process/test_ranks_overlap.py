@@ -64,9 +64,9 @@ CALLS = (
     ),
     ask("Answer: ", 0, {"options": ("yes", "no", "maybe")}),
     ask("Answer: ", 0, {"options": ("yes", "no"), "scoring": "exact"}),
-    ask("A list of words:", 60, n=4, temperature=1.0, seed=2, ignore_eos=True),
-    *(ask(f"{word} is a word that ", 60, ignore_eos=True) for word in ("River", "Stone", "Field")),
-    ask("x " * 40, 40, ignore_eos=True, min_tokens=5, logit_bias={65: 2.0}),
+    ask("A list of words:", 30, n=4, temperature=1.0, seed=2, ignore_eos=True),
+    *(ask(f"{word} is a word that ", 30, ignore_eos=True) for word in ("River", "Stone", "Field")),
+    ask("x " * 40, 20, ignore_eos=True, min_tokens=5, logit_bias={65: 2.0}),
 )
 
 
@@ -92,8 +92,7 @@ def check_results(found: Any, wanted: Any) -> None:
 
 SETTINGS = {
     "all at once": {},
-    "no jumps": {"jumps": False},
-    "short memory": {"num_slots": 150},
+    "short memory, no jumps": {"num_slots": 150, "jumps": False},
     "a host behind it": {"num_slots": 150, "host_slots": 2000},
 }
 

@@ -35,16 +35,16 @@ def compiled(*only: str, targets: tuple[int, ...]) -> dict[str, dict[str, int]]:
 
 
 @pytest.mark.timeout(400)
-def test_attention_fits_into_every_target() -> None:
-    found = compiled(
-        "llama-3.1-8b bfloat16 attention", "gemma-2-9b bfloat16 windows", targets=tuple(MEMORY)
-    )
-    for target, memory in MEMORY.items():
+@pytest.mark.parametrize("targets", [(86, 90), pytest.param((80, 89), marks=pytest.mark.slow)])
+def test_attention_fits_into_every_target(targets: tuple[int, ...]) -> None:
+    names = ("llama-3.1-8b bfloat16 attention", "gemma-2-9b bfloat16 windows")
+    found = compiled(*names, targets=targets)
+    for target in targets:
         of_target = {name: it for name, it in found.items() if f"sm_{target}" in name}
         kernels = {name.rpartition(" ")[2] for name in of_target}
         assert kernels == {"_attend_decode", "_attend_extend", "_merge"}
         assert all(it["spilled"] == 0 for it in of_target.values())
-        assert max(it["shared"] for it in of_target.values()) <= memory * 1024
+        assert max(it["shared"] for it in of_target.values()) <= MEMORY[target] * 1024
 
 
 @pytest.mark.timeout(400)

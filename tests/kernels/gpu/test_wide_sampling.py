@@ -83,7 +83,7 @@ def test_masked_tokens_are_never_sampled(device) -> None:
     row, allowed = torch.full((1, 5_000), -torch.inf), torch.tensor([17, 130, 4_999])
     row[0, allowed] = torch.tensor([0.0, 0.5, 0.3])
     kinds = [GREEDY, PLAIN, TOP_P, replace(PLAIN, top_k=2), replace(PLAIN, top_k=9)]
-    params = [replace(it, seed=seed) for seed, it in enumerate(kinds * 3)]
+    params = [replace(it, seed=seed) for seed, it in enumerate(kinds)]
     alone = sample(row[:, allowed].expand(len(params), -1), params, is_compiled=False).tokens
     assert sampled(row.expand(len(params), -1), params, device) == allowed[alone].tolist()
 
@@ -123,6 +123,6 @@ def test_filters_read_a_peaked_row_no_more_than_twice(params, num_read: list[int
     assert numbers_read(row, params, num_read) <= 2 * greedy
 
 
-@pytest.mark.parametrize("scale", [1.0, 2.0, 4.0])
+@pytest.mark.parametrize("scale", [1.0, 4.0])
 def test_a_flat_row_is_read_a_few_times(scale: float, num_read: list[int]) -> None:
     assert numbers_read(normal(SIZE, scale), TOP_P, num_read) <= 8 * SIZE
