@@ -5,7 +5,9 @@ their edges, forks with hints, broken bodies, and streams that they close. After
 held; the memory of the server's processes is sampled, and its slope after a warm-up has a bar.
 
 What is kept of texts is bounded, and would grow for hours: a long run begins with as many texts as
-fill it.
+fill it. The same goes for memory that was freed between what lives on: it depends on the most that
+was ever open at a time, whose records become rare but never end. So several times as many clients
+as later are at work for a while first.
 
 Under load, memory depends on what is open at the moment: by tens of MB, more than hours of a small
 leak. So in a long run the clients pause from time to time until nothing is at work, the caches are
@@ -39,6 +41,7 @@ MAX_GROWTH = 24.0  # MB over the last half of a run that is too short for a slop
 MAX_PROCESSES = 9  # the server, its engine, a spare one, compilers, and what they start in between
 _SECONDS_FOR_A_SLOPE = 1800.0
 _NUM_TEXTS, _NUM_SENTENCES = 300, 100  # which fill what is kept of texts
+_CROWD, _SECONDS_OF_CROWD = 5 * CLIENTS, 120.0
 _SECONDS_OF_LOAD = 60.0  # between two pauses of a run that is long enough for a slope
 _SECONDS_TO_TRIM = SECONDS_BETWEEN_TRIMS + 2.0
 _SECONDS_TO_ANSWER, _TICK = 60.0, 1.0
@@ -78,6 +81,8 @@ class Soak:
         clock = asyncio.create_task(self._count_seconds())  # calls time out by it
         if has_pauses:
             await self._fill()
+            crowded_until = time.monotonic() + _SECONDS_OF_CROWD
+            await asyncio.gather(*(self._client(crowded_until) for _ in range(_CROWD)))
         while (left := end - time.monotonic()) > 0:
             pause_at = time.monotonic() + (min(left, _SECONDS_OF_LOAD) if has_pauses else left)
             await asyncio.gather(*(self._client(pause_at) for _ in range(CLIENTS)))

@@ -64,7 +64,7 @@ def _names(requirements: LoopRequirements) -> Iterator[str]:
         yield "blocks.layers" if dtype == "float32" else f"blocks.layers_bf16{'_amx' * is_amx}"
         yield "blocks.end"
         if not has_longer_loops(getattr(torch, dtype)):
-            yield f"extend_entries.attend_{'f32' if dtype == 'float32' else 'bf16'}"
+            yield f"blocks.extend_{'f32' if dtype == 'float32' else 'bf16'}"
     if is_single or is_converted:
         if dtype == "bfloat16" and not has_amx and has_bf16_loops():
             yield "bf16_pairs.multiply"

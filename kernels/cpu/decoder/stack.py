@@ -27,7 +27,7 @@ from ..attention.extend import has_longer_loops
 from ..jit.addresses import address, entry
 from ..linear.linear import Bf16PairsLinear, Bf16x3Linear, PackedLinear, is_spread_out
 from ..linear.rows import CompiledNorm
-from ..loops import blocks, entries, extend_entries, fused_mlp
+from ..loops import blocks, entries, fused_mlp
 from ..pages import LARGE, empty_in_large_pages
 from ..threads import run_all
 from ..work_items import InPlacePlan, ScoreMod
@@ -99,7 +99,7 @@ class Stack:
             shares = shares_of(len(x), min(num_shares, self._num_threads))
             found, num_layers = self._decode_readings(step, shares), len(self._layers)
             if found is None:  # the last layer goes by itself where it needs fewer rows
-                shares, found = self._mixed_readings(step, len(x), shares)
+                shares, found = self._prompt_readings(step, len(x), shares)
                 num_layers -= wanted is not None
             num_wanted = 0 if wanted is None else len(wanted)  # one may be wanted twice
             self._workspace.grow(max(len(x), num_wanted), len(shares))
@@ -193,7 +193,7 @@ class Stack:
             found.append([Reading(it) for it in items])
         return [list(of_share) for of_share in zip(*found, strict=True)]
 
-    def _mixed_readings(
+    def _prompt_readings(
         self, step: Step, num_rows: int, shares: list[Share]
     ) -> tuple[list[Share], list[list[Reading]] | None]:
         """The same of a step with prompts, whose shares are whole sequences then; None where loops
@@ -368,7 +368,7 @@ def _extend_entry(is_bf16_kv: bool) -> int:
     """The address of the loop for the extend items of a step; 0 where other loops read some."""
     if has_longer_loops(torch.bfloat16 if is_bf16_kv else torch.float32):
         return 0
-    loop = extend_entries.attend_bf16 if is_bf16_kv else extend_entries.attend_f32
+    loop = blocks.extend_bf16 if is_bf16_kv else blocks.extend_f32
     return int(entry(loop).address)
 
 

@@ -51,8 +51,8 @@ LOOPS = (
     Loop("extend_attention.attend", "extend", 9.8, 7.2, "extend_attention.SIGNATURES.float32"),
     Loop("extend_attention.attend", "extend", 9.8, 7.2, "extend_attention.SIGNATURES.bfloat16"),
     Loop("extend_attention.attend", "extend", 9.8, 7.2, "extend_attention.SIGNATURES.float16"),
-    Loop("extend_entries.attend_f32", "extend", 10.5, 7.8),
-    Loop("extend_entries.attend_bf16", "extend", 10.5, 7.8),
+    Loop("blocks.extend_f32", "extend", 10.5, 7.8),
+    Loop("blocks.extend_bf16", "extend", 10.5, 7.8),
     Loop("int8_extend_attention.attend", "extend", 7.1, 4.9, "extend_attention.SIGNATURES.float32"),
     Loop(
         "bf16_extend_attention.attend", "extend", 7.1, 4.9, "extend_attention.SIGNATURES.bfloat16"

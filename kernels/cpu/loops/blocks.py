@@ -13,7 +13,7 @@ from numba import carray  # type: ignore[attr-defined]
 from ..jit import rows as row_loops
 from ..jit.addresses import enter, floats, ints, longs, numbers_like, record, records
 from ..jit.callees import callee
-from . import amx_decode_attention, decode_attention, slots
+from . import amx_decode_attention, decode_attention, extend_attention, slots
 from .entries import MATRIX
 from .fused_mlp import FUSED_MLP, LEAST
 
@@ -35,7 +35,7 @@ STEP = record(
 # What a step reads: so many decode tokens (`work_items.DecodeItem`), and then each of its ITEMs.
 READ = record("num_tokens tokens table num_rows width rows firsts ends items num_items")
 # What several new tokens of sequences read (`work_items.ExtendItem`), and the loop that computes it
-# (`extend_entries`). is_merged: with what is there.
+# (`extend_f32`, `extend_bf16`). is_merged: with what is there.
 ITEM = record(
     "entry num_sequences num_tokens tokens table num_rows width rows firsts starts ends bounds"
     " window is_merged"
@@ -45,6 +45,7 @@ END = record("norm matrix hidden", "eps")
 ENTER, ATTEND, LEAVE = 1, 2, 4  # what `layers` does of each layer
 ENTER_NEXT = 8  # and of the layer behind the last
 _LAYER_SIZE, _ITEM_SIZE = LAYER.itemsize, ITEM.itemsize
+_ENDLESS = 1 << 30
 MOST = 256  # rows that pass from one linear layer to the next in near caches
 _layer_at, _step_at, _read_at = records(LAYER), records(STEP), records(READ)
 _item_at = records(ITEM)
@@ -52,6 +53,7 @@ _matrix_at, _mlp_at, _end_at = records(MATRIX), records(FUSED_MLP), records(END)
 _normalize, _apply_rotary = callee(row_loops.normalize), callee(row_loops.apply_rotary)
 _write, _silu_mul = callee(slots.write), callee(row_loops.silu_mul)
 _attend, _attend_amx = callee(decode_attention.attend), callee(amx_decode_attention.attend)
+_extend = callee(extend_attention.attend)
 
 
 def end(end_at, x_at, rows, out_at, normed_at):
@@ -212,3 +214,46 @@ def layers_bf16(first_layer, first, last, step_at, stages):
 def layers_bf16_amx(first_layer, first, last, step_at, stages):
     """The same where AMX reads them."""
     _run_amx(first_layer, first, last, step_at, stages, np.uint16(0))
+
+
+def extend_f32(item_at, layer_at, step_at, kv_at, unused):
+    """By `extend_attention`: an ITEM of a layer's step, whose keys and values are at an address."""
+    _extend_item(item_at, layer_at, step_at, kv_at, np.float32(0))
+
+
+def extend_bf16(item_at, layer_at, step_at, kv_at, unused):
+    """The same where keys and values are bfloat16."""
+    _extend_item(item_at, layer_at, step_at, kv_at, np.uint16(0))
+
+
+@callee
+def _extend_item(item_at, layer_at, step_at, kv_at, kind):
+    item, layer = carray(_item_at(item_at), 1)[0], carray(_layer_at(layer_at), 1)[0]
+    step = carray(_step_at(step_at), 1)[0]
+    heads, kv_heads, dim, num = layer.num_heads, layer.num_kv_heads, layer.dim, item.num_sequences
+    qkv = carray(floats(step.qkv), (step.rows, heads + 2 * kv_heads, dim))
+    kv_size = 2 * kv_heads * step.num_slots * dim
+    pool = carray(numbers_like(kv_at, kind), (2 * kv_heads, step.num_slots, dim))
+    _extend(
+        qkv[:, :heads],
+        pool[:kv_heads],
+        carray(numbers_like(kv_at, kind), kv_size)[kv_size // 2 :],
+        carray(floats(step.attn_out), (step.rows, heads, dim)),
+        carray(floats(step.lse), (step.rows, heads)),
+        carray(ints(item.table), (item.num_rows, item.width)),
+        carray(ints(item.rows), num),
+        carray(ints(item.firsts), num),
+        carray(ints(item.starts), num),
+        carray(ints(item.ends), num),
+        carray(longs(item.bounds), num + 1),
+        item.window,
+        layer.scale,
+        np.float32(0),
+        extend_attention.MAX_TILES,
+        carray(longs(item.tokens), item.num_tokens),
+        item.is_merged != 0,
+        0,
+        _ENDLESS,
+        0,
+        1,
+    )

@@ -53,13 +53,18 @@ def stack() -> Stack | None:
     return fused_stack([LayerWeights(norm, None, norm, *matrices, 0)], SIZES, torch.float32)
 
 
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What trials have logged; a loop that is compiled first is logged by others."""
+    return [it.getMessage() for it in caplog.records if it.name.endswith("cpu.trial")]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("dim", "group"), [(8, 1), (12, 3), (64, 4), (128, 1)])
 def test_attention_is_right_here(
     dtype: torch.dtype, dim: int, group: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert is_attention_right(CpuAttention(dtype), dtype, 2, dim, group)
-    assert not caplog.records
+    assert not warnings(caplog)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +84,7 @@ def test_fused_layers_are_right_here(
 ) -> None:
     assert is_product_right(kind, 0)
     assert is_stack_right(kind, 0, 16, 2, is_bf16_kv)
-    assert not caplog.records
+    assert not warnings(caplog)
 
 
 def test_attention_that_is_wrong_is_replaced_by_torch(
