@@ -10,6 +10,8 @@ import functools
 from typing import Any
 
 from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 from . import vectors
 from .features import has
@@ -18,6 +20,10 @@ _LANES = 16  # of one instruction
 _INTS = ir.VectorType(ir.IntType(32), _LANES)
 _NAME = "llvm.x86.avx512bf16.dpbf16ps.512"
 _shuffled: Any = vectors.shuffled
+_all_lanes: Any = vectors.all_lanes
+_address_in: Any = vectors.address_in
+_spread_lanes: Any = vectors.spread_lanes
+_SHIFT, _UPPER = 16, 0xFFFF0000  # of the second number of a pair
 
 
 @functools.cache
@@ -44,3 +50,42 @@ def pair_product(builder: Any, total: Any, x: Any, y: Any) -> Any:
         halves = zip(parts[::2], parts[1::2], strict=True)
         parts = [_shuffled(builder, *both, count) for both in halves]
     return parts[0]
+
+
+@intrinsic
+def is_bf16(typing: Any, array: Any) -> Any:
+    """Whether an array has the bits of bfloat16 numbers; known when a loop is compiled."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return ir.Constant(ir.IntType(1), int(array.dtype == types.uint16))
+
+    return types.boolean(array), emit
+
+
+@intrinsic
+def paired(typing: Any, first: Any, second: Any) -> Any:
+    """Two vectors of bfloat16 numbers, stored as float32, as pairs of both in each lane."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        ints = ir.VectorType(ir.IntType(32), args[0].type.count)
+        lower, upper = (builder.bitcast(it, ints) for it in args)
+        lower = builder.lshr(lower, _all_lanes(ints, _SHIFT))
+        both = builder.or_(lower, builder.and_(upper, _all_lanes(ints, _UPPER)))
+        return builder.bitcast(both, args[0].type)
+
+    return first(first, second), emit
+
+
+@intrinsic
+def add_pair_at(typing: Any, total: Any, array: Any, at: Any, x: Any) -> Any:
+    """total + the products of a flat array's two numbers from index `at` on, of bfloat16, and the
+    pairs x."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        total, array, at, x = args
+        single = ir.VectorType(ir.FloatType(), 1)
+        address = _address_in(context, builder, signature.args[1], array, at, single)
+        pair = builder.extract_element(builder.load(address, align=2), ir.IntType(32)(0))
+        return pair_product(builder, total, x, _spread_lanes(builder, pair, x.type))
+
+    return total(total, array, types.intp, x), emit

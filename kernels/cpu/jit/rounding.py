@@ -13,10 +13,11 @@ from numba import types
 from numba.extending import intrinsic
 
 from .features import AMX_BF16, has
+from .pairs import can_multiply
 from .vectors import BELOW_HALF, all_lanes, polynomial, power_of_two, rounded_bits, shuffled
 
 _INT = ir.IntType(32)
-_HAS_AMX = has(*AMX_BF16)
+_ROUNDS = has(*AMX_BF16) or can_multiply()
 _UPPER = 0xFFFF0000  # the bits of a float32 number that are a bfloat16 number
 _COARSE = np.polynomial.Chebyshev.interpolate(
     lambda x: (np.exp2(x) - 1) / np.where(x, x, 1) + (x == 0) * math.log(2), 3, [0, 1]
@@ -28,12 +29,12 @@ _DOWN, _CURRENT = 1, 4  # ways to round
 
 def _by_kind(exact: Any, rounded: Any) -> Any:
     """A function of a vector and a number like a key: the first one, or the second where keys are
-    bfloat16 (uint16, their bits) and tiles of these are multiplied."""
+    bfloat16 (uint16, their bits) and such numbers are multiplied."""
 
     @intrinsic
     def operation(typing, x, kind):
         def emit(context, builder, signature, args):
-            is_rounded = signature.args[1] == types.uint16 and _HAS_AMX
+            is_rounded = signature.args[1] == types.uint16 and _ROUNDS
             return (rounded if is_rounded else exact)(builder, args[0])
 
         return x(x, kind), emit

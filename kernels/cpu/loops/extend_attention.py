@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..jit import amx, pairs
 from ..jit.attention_lanes import FEW, SQUARE, few, transpose, width
 from ..jit.callees import callee
 from ..jit.rounding import rounded_for, rounded_weight, row_max_for, weight_for
@@ -39,11 +40,18 @@ from ..jit.vectors import (
 from .attention_tiles import (
     BLOCK,
     LOWEST,
+    accumulate_pairs,
     apply_softcap,
     finalize,
     key_offsets,
     longest,
     mask_scores,
+    pair_up,
+    pair_up_weights,
+    rescale_add,
+    score_four_pairs,
+    store_eight,
+    store_four,
     visible_ranges,
 )
 
@@ -60,6 +68,7 @@ _SIGNATURE = (
 )
 SIGNATURES = {name: _SIGNATURE.format(stored) for name, stored in STORED.items()}
 _most = zeros(LANES)
+_HAS_PAIRS = pairs.can_multiply() and not amx.can_multiply()
 
 
 def attend(
@@ -116,6 +125,7 @@ def _attend(q, keys, values, out, lse, of_keys, of_item, config, like):
                 used = min(most, num_queries - start)
                 of_tiles = start, used, bounds[s], kv_head * group, group
                 _pack(q, tokens, queries, buffer, (scale, kind), of_tiles, like)
+                _pair_up(queries, (used + lanes - 1) // lanes, keys_flat, dim, like)
                 visible_ranges(lows, highs, firsts[s], starts[s], ends[s], window, of_tiles, like)
                 acc[:] = 0
                 row_max[:] = LOWEST
@@ -136,17 +146,16 @@ def _attend(q, keys, values, out, lse, of_keys, of_item, config, like):
                         if num <= 0 or at + num <= lows[tile]:
                             continue
                         of_tile = queries, tile * dim, scores
-                        _score(keys_flat, values, offsets, soon, num, dim, of_tile, like)
+                        _score_tile(keys_flat, values, offsets, soon, num, dim, of_tile, like)
                         if cap > 0:
                             apply_softcap(scores, num, cap, like)
                         if at < lows[last] or at + num > highs[tile]:
                             mask_scores(scores, num, lows, highs, tile, at, like)
                         _softmax_step(scores, num, row_max, row_sum, tile, (rescales, kind), like)
+                        _pair_up_weights(scores, num, values, dim, like)
                         for lane in range(0, min(lanes, used - tile), _ROWS):
                             of_rows = scores, lanes, rescales, acc, lane
-                            _accumulate_values(
-                                values, offsets, num, dim, of_rows, (tile + lane) * dim
-                            )
+                            _accumulate(values, offsets, num, dim, of_rows, (tile + lane) * dim)
                     if lanes < LANES:
                         offsets[:] = soon
                 _unpack(acc, row_max, row_sum, out, lse, tokens, is_merged, of_tiles)
@@ -223,7 +232,7 @@ def _score(keys, values, offsets, soon, num, dim, of_tile, like):
             s5 = fma_at(s5, keys, k5 + d, x)
             s6 = fma_at(s6, keys, k6 + d, x)
             s7 = fma_at(s7, keys, k7 + d, x)
-        _store_eight(scores, j * lanes, lanes, s0, s1, s2, s3, s4, s5, s6, s7)
+        store_eight(scores, j * lanes, lanes, s0, s1, s2, s3, s4, s5, s6, s7)
 
 
 @callee
@@ -237,7 +246,7 @@ def _score_four(keys, offsets, j, dim, of_tile, like):
         s1 = fma_at(s1, keys, k1 + d, x)
         s2 = fma_at(s2, keys, k2 + d, x)
         s3 = fma_at(s3, keys, k3 + d, x)
-    _store_four(scores, j * lanes, lanes, s0, s1, s2, s3)
+    store_four(scores, j * lanes, lanes, s0, s1, s2, s3)
 
 
 @callee
@@ -296,15 +305,15 @@ def _accumulate_columns(values, offsets, num, dim, of_rows, at, d, like):
         m5 = fma_at(m5, weights, i + 5, x)
         m6 = fma_at(m6, weights, i + 6, x)
         m7 = fma_at(m7, weights, i + 7, x)
-    m0 = _rescale_add(acc, at, rescales[lane], m0)
-    m1 = _rescale_add(acc, at + dim, rescales[lane + 1], m1)
-    m2 = _rescale_add(acc, at + 2 * dim, rescales[lane + 2], m2)
-    m3 = _rescale_add(acc, at + 3 * dim, rescales[lane + 3], m3)
-    m4 = _rescale_add(acc, at + 4 * dim, rescales[lane + 4], m4)
-    m5 = _rescale_add(acc, at + 5 * dim, rescales[lane + 5], m5)
-    m6 = _rescale_add(acc, at + 6 * dim, rescales[lane + 6], m6)
-    m7 = _rescale_add(acc, at + 7 * dim, rescales[lane + 7], m7)
-    _store_eight(acc, at, dim, m0, m1, m2, m3, m4, m5, m6, m7)
+    m0 = rescale_add(acc, at, rescales[lane], m0)
+    m1 = rescale_add(acc, at + dim, rescales[lane + 1], m1)
+    m2 = rescale_add(acc, at + 2 * dim, rescales[lane + 2], m2)
+    m3 = rescale_add(acc, at + 3 * dim, rescales[lane + 3], m3)
+    m4 = rescale_add(acc, at + 4 * dim, rescales[lane + 4], m4)
+    m5 = rescale_add(acc, at + 5 * dim, rescales[lane + 5], m5)
+    m6 = rescale_add(acc, at + 6 * dim, rescales[lane + 6], m6)
+    m7 = rescale_add(acc, at + 7 * dim, rescales[lane + 7], m7)
+    store_eight(acc, at, dim, m0, m1, m2, m3, m4, m5, m6, m7)
 
 
 @callee
@@ -319,28 +328,59 @@ def _accumulate_four(values, offsets, num, dim, of_rows, at, d, like):
         m1 = fma_at(m1, weights, i + 1, x)
         m2 = fma_at(m2, weights, i + 2, x)
         m3 = fma_at(m3, weights, i + 3, x)
-    m0 = _rescale_add(acc, at, rescales[lane], m0)
-    m1 = _rescale_add(acc, at + dim, rescales[lane + 1], m1)
-    m2 = _rescale_add(acc, at + 2 * dim, rescales[lane + 2], m2)
-    m3 = _rescale_add(acc, at + 3 * dim, rescales[lane + 3], m3)
-    _store_four(acc, at, dim, m0, m1, m2, m3)
+    m0 = rescale_add(acc, at, rescales[lane], m0)
+    m1 = rescale_add(acc, at + dim, rescales[lane + 1], m1)
+    m2 = rescale_add(acc, at + 2 * dim, rescales[lane + 2], m2)
+    m3 = rescale_add(acc, at + 3 * dim, rescales[lane + 3], m3)
+    store_four(acc, at, dim, m0, m1, m2, m3)
 
 
 @callee
-def _rescale_add(acc, at, rescale, x):
-    """What a block adds, plus the rescaled earlier results."""
-    return fma(x, load(acc, at, x), spread(rescale, x))
+def _are_paired(array, dim):
+    """Whether keys and values of such heads are multiplied in pairs."""
+    return pairs.is_bf16(array) and dim % FEW == 0
 
 
 @callee
-def _store_eight(array, at, step, x0, x1, x2, x3, x4, x5, x6, x7):
-    _store_four(array, at, step, x0, x1, x2, x3)
-    _store_four(array, at + 4 * step, step, x4, x5, x6, x7)
+def _leave(numbers, num, array, dim, like):
+    """Numbers as they are: nothing is multiplied in pairs."""
 
 
 @callee
-def _store_four(array, at, step, x0, x1, x2, x3):
-    store(array, at, x0)
-    store(array, at + step, x1)
-    store(array, at + 2 * step, x2)
-    store(array, at + 3 * step, x3)
+def _pair_up_some(queries, num_tiles, keys, dim, like):
+    if _are_paired(keys, dim):
+        pair_up(queries, num_tiles, dim, like)
+
+
+@callee
+def _pair_up_some_weights(weights, num, values, dim, like):
+    if _are_paired(values, dim):
+        pair_up_weights(weights, num, like)
+
+
+@callee
+def _score_some(keys, values, offsets, soon, num, dim, of_tile, like):
+    if not _are_paired(keys, dim):
+        _score(keys, values, offsets, soon, num, dim, of_tile, like)
+        return
+    for j in range(0, num, _ROWS):
+        if width(like) < LANES and of_tile[1] == 0:
+            _fetch(keys, values, soon, j, dim)
+        score_four_pairs(keys, offsets, j, dim, of_tile, like)
+        score_four_pairs(keys, offsets, j + 4, dim, of_tile, like)
+
+
+@callee
+def _accumulate_some(values, offsets, num, dim, of_rows, at):
+    if not _are_paired(values, dim):
+        _accumulate_values(values, offsets, num, dim, of_rows, at)
+        return
+    d = accumulate_pairs(values, offsets, num, dim, of_rows, at, 0, wide())
+    accumulate_pairs(values, offsets, num, dim, of_rows, at, d, few())
+
+
+# Other processors have no instruction for pairs: code for them must not have it either.
+_pair_up = _pair_up_some if _HAS_PAIRS else _leave
+_pair_up_weights = _pair_up_some_weights if _HAS_PAIRS else _leave
+_score_tile = _score_some if _HAS_PAIRS else _score
+_accumulate = _accumulate_some if _HAS_PAIRS else _accumulate_values

@@ -16,7 +16,7 @@ from forkroot.kernels.cpu.attention.attention import CpuAttention
 from forkroot.kernels.cpu.attention.decode import DecodeAttention, slot_writer
 from forkroot.kernels.cpu.attention.extend import ExtendAttention
 from forkroot.kernels.cpu.attention.in_place_plan import plan_in_place
-from forkroot.kernels.cpu.jit import amx
+from forkroot.kernels.cpu.jit import amx, pairs
 from forkroot.kernels.cpu.work_items import AttentionOutput, DecodeItem, ExtendItem, ScoreMod
 from forkroot.kernels.interface import Past
 from forkroot.kernels.reference import attend
@@ -52,9 +52,9 @@ def wanted_of(
     window: int | None = None,
     softcap: float | None = None,
 ) -> torch.Tensor:
-    """Plain attention; with AMX, by queries and weights rounded to bfloat16, the latter
-    relative to the next integer above the row maximum."""
-    if not amx.can_multiply():
+    """Plain attention; with instructions for such products, by queries and weights rounded to
+    bfloat16, the latter relative to the next integer above the row maximum."""
+    if not amx.can_multiply() and not pairs.can_multiply():
         return attend(q, kv.float(), past, scale, window, softcap)
     in_log2, cap = ScoreMod(scale, softcap).in_log2()
     outs, first, group = [], 0, q.shape[1] // kv.shape[1]
