@@ -94,8 +94,17 @@ def store_four(array, at, step, x0, x1, x2, x3):
 
 
 @callee
-def rescale_add(acc, at, rescale, x):
-    """What a block adds, plus the rescaled earlier results."""
+def add_four(acc, at, dim, rescales, lane, x0, x1, x2, x3):
+    """What a block adds to the results of four queries from a lane on, which are rescaled."""
+    x0 = _rescale_add(acc, at, rescales[lane], x0)
+    x1 = _rescale_add(acc, at + dim, rescales[lane + 1], x1)
+    x2 = _rescale_add(acc, at + 2 * dim, rescales[lane + 2], x2)
+    x3 = _rescale_add(acc, at + 3 * dim, rescales[lane + 3], x3)
+    store_four(acc, at, dim, x0, x1, x2, x3)
+
+
+@callee
+def _rescale_add(acc, at, rescale, x):
     return fma(x, load(acc, at, x), spread(rescale, x))
 
 
@@ -167,12 +176,5 @@ def _accumulate_columns_of_pairs(values, offsets, num, dim, of_rows, at, d, like
         m5 = add_pair_at(m5, weights, i + 5, x)
         m6 = add_pair_at(m6, weights, i + 6, x)
         m7 = add_pair_at(m7, weights, i + 7, x)
-    m0 = rescale_add(acc, at, rescales[lane], m0)
-    m1 = rescale_add(acc, at + dim, rescales[lane + 1], m1)
-    m2 = rescale_add(acc, at + 2 * dim, rescales[lane + 2], m2)
-    m3 = rescale_add(acc, at + 3 * dim, rescales[lane + 3], m3)
-    m4 = rescale_add(acc, at + 4 * dim, rescales[lane + 4], m4)
-    m5 = rescale_add(acc, at + 5 * dim, rescales[lane + 5], m5)
-    m6 = rescale_add(acc, at + 6 * dim, rescales[lane + 6], m6)
-    m7 = rescale_add(acc, at + 7 * dim, rescales[lane + 7], m7)
-    store_eight(acc, at, dim, m0, m1, m2, m3, m4, m5, m6, m7)
+    add_four(acc, at, dim, rescales, lane, m0, m1, m2, m3)
+    add_four(acc, at + 4 * dim, dim, rescales, lane + 4, m4, m5, m6, m7)

@@ -137,21 +137,29 @@ def _linear(matrix_at, x, rows, out, is_added):
     enter(matrix.entry, matrix_at, x, rows, out, is_added)
 
 
+@callee
+def _attention_arrays(layer, step, kv_at, kind):
+    """What attention reads and writes in a layer of a step: queries, keys, values [kv_heads * slots
+    * dim], output and log-sum-exp. kv_at: the layer's keys and values. kind: a number like a key.
+    """
+    heads, kv_heads, dim = layer.num_heads, layer.num_kv_heads, layer.dim
+    qkv = carray(floats(step.qkv), (step.rows, heads + 2 * kv_heads, dim))
+    kv_size = 2 * kv_heads * step.num_slots * dim
+    pool = carray(numbers_like(kv_at, kind), (2 * kv_heads, step.num_slots, dim))
+    values = carray(numbers_like(kv_at, kind), kv_size)[kv_size // 2 :]
+    attn_out = carray(floats(step.attn_out), (step.rows, heads, dim))
+    lse = carray(floats(step.lse), (step.rows, heads))
+    return qkv[:, :heads], pool[:kv_heads], values, attn_out, lse
+
+
 def _layers_by(attend):
     """The loop over layers, or over some stages of each, with this loop of decode attention."""
 
     @callee
     def attend_decode(layer, step, read, kv):
-        heads, kv_heads, dim, num = layer.num_heads, layer.num_kv_heads, layer.dim, read.num_tokens
-        qkv = carray(floats(step.qkv), (step.rows, heads + 2 * kv_heads, dim))
-        (kv_at, kind), kv_size = kv, 2 * kv_heads * step.num_slots * dim
-        pool = carray(numbers_like(kv_at, kind), (2 * kv_heads, step.num_slots, dim))
+        num = read.num_tokens
         attend(
-            qkv[:, :heads],
-            pool[:kv_heads],
-            carray(numbers_like(kv_at, kind), kv_size)[kv_size // 2 :],
-            carray(floats(step.attn_out), (step.rows, heads, dim)),
-            carray(floats(step.lse), (step.rows, heads)),
+            *_attention_arrays(layer, step, *kv),
             carray(longs(read.tokens), num),
             carray(ints(read.table), (read.num_rows, read.width)),
             carray(ints(read.rows), num),
@@ -230,16 +238,9 @@ def extend_bf16(item_at, layer_at, step_at, kv_at, unused):
 def _extend_item(item_at, layer_at, step_at, kv_at, kind):
     item, layer = carray(_item_at(item_at), 1)[0], carray(_layer_at(layer_at), 1)[0]
     step = carray(_step_at(step_at), 1)[0]
-    heads, kv_heads, dim, num = layer.num_heads, layer.num_kv_heads, layer.dim, item.num_sequences
-    qkv = carray(floats(step.qkv), (step.rows, heads + 2 * kv_heads, dim))
-    kv_size = 2 * kv_heads * step.num_slots * dim
-    pool = carray(numbers_like(kv_at, kind), (2 * kv_heads, step.num_slots, dim))
+    num = item.num_sequences
     _extend(
-        qkv[:, :heads],
-        pool[:kv_heads],
-        carray(numbers_like(kv_at, kind), kv_size)[kv_size // 2 :],
-        carray(floats(step.attn_out), (step.rows, heads, dim)),
-        carray(floats(step.lse), (step.rows, heads)),
+        *_attention_arrays(layer, step, kv_at, kind),
         carray(ints(item.table), (item.num_rows, item.width)),
         carray(ints(item.rows), num),
         carray(ints(item.firsts), num),

@@ -41,6 +41,7 @@ from .attention_tiles import (
     BLOCK,
     LOWEST,
     accumulate_pairs,
+    add_four,
     apply_softcap,
     finalize,
     key_offsets,
@@ -48,7 +49,6 @@ from .attention_tiles import (
     mask_scores,
     pair_up,
     pair_up_weights,
-    rescale_add,
     score_four_pairs,
     store_eight,
     store_four,
@@ -305,15 +305,8 @@ def _accumulate_columns(values, offsets, num, dim, of_rows, at, d, like):
         m5 = fma_at(m5, weights, i + 5, x)
         m6 = fma_at(m6, weights, i + 6, x)
         m7 = fma_at(m7, weights, i + 7, x)
-    m0 = rescale_add(acc, at, rescales[lane], m0)
-    m1 = rescale_add(acc, at + dim, rescales[lane + 1], m1)
-    m2 = rescale_add(acc, at + 2 * dim, rescales[lane + 2], m2)
-    m3 = rescale_add(acc, at + 3 * dim, rescales[lane + 3], m3)
-    m4 = rescale_add(acc, at + 4 * dim, rescales[lane + 4], m4)
-    m5 = rescale_add(acc, at + 5 * dim, rescales[lane + 5], m5)
-    m6 = rescale_add(acc, at + 6 * dim, rescales[lane + 6], m6)
-    m7 = rescale_add(acc, at + 7 * dim, rescales[lane + 7], m7)
-    store_eight(acc, at, dim, m0, m1, m2, m3, m4, m5, m6, m7)
+    add_four(acc, at, dim, rescales, lane, m0, m1, m2, m3)
+    add_four(acc, at + 4 * dim, dim, rescales, lane + 4, m4, m5, m6, m7)
 
 
 @callee
@@ -328,11 +321,7 @@ def _accumulate_four(values, offsets, num, dim, of_rows, at, d, like):
         m1 = fma_at(m1, weights, i + 1, x)
         m2 = fma_at(m2, weights, i + 2, x)
         m3 = fma_at(m3, weights, i + 3, x)
-    m0 = rescale_add(acc, at, rescales[lane], m0)
-    m1 = rescale_add(acc, at + dim, rescales[lane + 1], m1)
-    m2 = rescale_add(acc, at + 2 * dim, rescales[lane + 2], m2)
-    m3 = rescale_add(acc, at + 3 * dim, rescales[lane + 3], m3)
-    store_four(acc, at, dim, m0, m1, m2, m3)
+    add_four(acc, at, dim, rescales, lane, m0, m1, m2, m3)
 
 
 @callee

@@ -217,13 +217,8 @@ def test_single_tokens_are_the_same_in_several_shares(config: ModelConfig, num_s
     decoder.run(placement.batch(dict.fromkeys(sequences, 1)), wanted=[36, 0, 17, 16])
 
 
-@pytest.mark.parametrize("config", [BIASED, NORMED, WINDOWED])
-@pytest.mark.parametrize("num_shares", [1, 2, 3])
-def test_prompts_beside_single_tokens_are_the_same_in_several_shares(
-    config: ModelConfig, num_shares: int
-) -> None:
-    decoder, placement = Decoder(config), Placement(num_rows=40)
-    decoder.fused, decoder.num_shares = decoder.with_threads(num_shares), num_shares
+def attention_calls(decoder: Decoder) -> list[int]:
+    """One item for each call of the decoder's attention from now on."""
     calls: list[int] = []
     attend = CpuAttention.attend
 
@@ -232,6 +227,17 @@ def test_prompts_beside_single_tokens_are_the_same_in_several_shares(
         return attend(*args, **kwargs)
 
     decoder.attention.attend = counted.__get__(decoder.attention)  # type: ignore[method-assign]
+    return calls
+
+
+@pytest.mark.parametrize("config", [BIASED, NORMED, WINDOWED])
+@pytest.mark.parametrize("num_shares", [1, 2, 3])
+def test_prompts_beside_single_tokens_are_the_same_in_several_shares(
+    config: ModelConfig, num_shares: int
+) -> None:
+    decoder, placement = Decoder(config), Placement(num_rows=40)
+    decoder.fused, decoder.num_shares = decoder.with_threads(num_shares), num_shares
+    calls = attention_calls(decoder)
     root = placement.add([1] * 50)
     decoder.run(placement.batch({root: 40}))
     forks = [placement.fork(root, [i] * (2 + i % 9)) for i in range(12)]
@@ -260,14 +266,7 @@ def test_a_share_that_reads_most_keys_holds_up_no_other(monkeypatch: pytest.Monk
     decoder, placement = Decoder(PLAIN), Placement(num_rows=60)
     decoder.fused, decoder.num_shares = decoder.with_threads(2), 2
     monkeypatch.setattr("forkroot.kernels.cpu.attention.decode._SPREAD", 1)
-    calls: list[int] = []
-    attend = CpuAttention.attend
-
-    def counted(*args: Any, **kwargs: Any) -> torch.Tensor:
-        calls.append(1)
-        return attend(*args, **kwargs)
-
-    decoder.attention.attend = counted.__get__(decoder.attention)  # type: ignore[method-assign]
+    calls = attention_calls(decoder)
     lens = [200, *[5] * 19]
     sequences = [placement.add([i] * (length + 2)) for i, length in enumerate(lens)]
     decoder.run(placement.batch(dict(zip(sequences, lens, strict=True))))
