@@ -135,18 +135,36 @@ def test_a_snapshot_can_be_of_the_most_active_nodes_and_of_the_beginning_of_thei
     assert backend.snapshot(0) == ()
 
 
+class OneByOne(Gate):
+    """A gate through which batches go one by one, as often as it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._batches = threading.Semaphore(0)
+
+    def run(self, batch: Batch) -> Outcome:
+        self.entered.set()
+        assert self._batches.acquire(timeout=60)
+        return self.runner.run(batch)
+
+    def let_pass(self, num: int) -> None:
+        """Let so many batches pass."""
+        self.entered.clear()
+        self._batches.release(num)
+        assert self.entered.wait(60)
+
+
 def test_the_load_reports_what_runs_and_waits_and_whose_the_slots_are():
-    gate = Gate()
+    gate = OneByOne()
     with start(gate, max_running=2) as backend:
         replies = [backend.submit(ask("0 is a number"))]
         assert gate.entered.wait(60)
         assert backend.info().load["batch"] == backend.info().load["running"] == 1
-        replies += [backend.submit(ask(f"{number} is a number", stream=True)) for number in (1, 2)]
-        gate.open.set()
-        next(iter(replies[1]))
+        replies += [backend.submit(ask(f"{number} is a number")) for number in (1, 2)]
+        gate.let_pass(1)
         load = backend.info().load
-        assert load["running"] + load["waiting"] <= 3
-        assert load["batch"] <= load["running"] <= 2
+        assert [load[name] for name in ("batch", "running", "waiting")] == [2, 2, 1]
+        gate.let_pass(1000)
         for reply in replies:
             reply.result(60)
         backend.check()

@@ -16,13 +16,15 @@ from forkroot.kernels.cpu.linear import half_precision, linear
 from forkroot.kernels.cpu.linear.half_precision import ConvertedLinear, OneDnnLinear
 from forkroot.kernels.cpu.linear.linear import TorchLinear, linear_kernel
 
+# Tests may be run with features taken away; what a test starts has all but those it takes away.
+SURROUNDINGS = {name: it for name, it in os.environ.items() if name != "FORKROOT_CPU_FEATURES"}
 NEEDED = "bf16 path needs the cpu support avx_ne_convert or avx512bw, avx512vl and avx512dq"
 
 
 def run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **variables},
+        env={**SURROUNDINGS, "PYTHONPATH": os.pathsep.join(sys.path), **variables},
         capture_output=True,
         text=True,
         timeout=100,
