@@ -314,8 +314,8 @@ class LocalBackend(ProcessLocal):
         """One step; if calls ended in it, their callers may call again before the next one."""
         num_ended, started = self._pending_calls.num_ended, time.monotonic()
         self._engine.step()
-        if self._engine.is_waiting:  # for pixels, whose coming posts an action
-            self._inbox.wait(0.05)
+        if self._engine.is_waiting:  # for pixels or calls, whose coming posts an action
+            self._inbox.wait(0.01)
         num_ended = self._pending_calls.num_ended - num_ended
         if num_ended and not self.config.has_overlap:  # else a device waits as well
             num_open = self._pending_calls.num_open + num_ended

@@ -1,13 +1,13 @@
 """What hints are worth to unchanged programs of several frameworks, in a crowded pool.
 
-The embedded model, one process, several programs at a time: an agent of DSPy and one of LangGraph
-whose tools take a moment, the best of several drafts, votes, chains over a document, and chains
-beside a second tenant that floods the pool. The pool holds a quarter of what a program's runs span
-(`--part`), or all of it. Each round runs the same programs without hints and with them, in turn,
-from an empty cache, and without hints in a pool that holds all ("all"): there each token is
-computed once and nothing waits for memory, which no order, eviction or hint can better. off/all is
-what hints could be worth at most. The first round teaches the adapters, as the first minute of a
-service does, and is not counted.
+One process, the embedded model or another (`--model`), several programs at a time: an agent of
+DSPy and one of LangGraph whose tools take a moment, the best of several drafts, votes, chains over
+a document, and chains beside a second tenant that floods the pool. The pool holds a quarter of what
+a program's runs span (`--part`), or all of it. Each round runs the same programs without hints and
+with them, in turn, from an empty cache, and without hints in a pool that holds all ("all"): there
+each token is computed once and nothing waits for memory, which no order, eviction or hint can
+better. off/all is what hints could be worth at most. The first round teaches the adapters, as the
+first minute of a service does, and is not counted.
 
 Prints one JSON row: of each program the medians of seconds and of processor seconds, the tokens
 that were computed on average and those of prompts that were cached, their ratios off/on and off/all
@@ -27,6 +27,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import mean, median
 from typing import Annotated, Any, TypedDict
 
@@ -217,21 +218,21 @@ def shapes(num: int, width: int, pause: float) -> list[Shape]:
     ]
 
 
-def span(shape: Shape) -> int:
+def span(shape: Shape, model: str) -> int:
     """Tokens that the programs leave in a pool that holds all, without a flood."""
-    backend = connect("tiny", num_slots=LARGEST, hints=False)
+    backend = connect(model, num_slots=LARGEST, hints=False)
     shape.run(backend, False)
     found = int(backend.info().load["cached_slots"])
     backend.close()
     return found
 
 
-def measure(shape: Shape, num_slots: int, repeats: int) -> dict[str, Any]:
+def measure(shape: Shape, model: str, num_slots: int, repeats: int) -> dict[str, Any]:
     """All modes in turn."""
     backends = {
-        "off": connect("tiny", num_slots=num_slots, hints=False),
-        "on": connect("tiny", num_slots=num_slots),
-        "all": connect("tiny", num_slots=LARGEST, hints=False),
+        "off": connect(model, num_slots=num_slots, hints=False),
+        "on": connect(model, num_slots=num_slots),
+        "all": connect(model, num_slots=LARGEST, hints=False),
     }
     seconds: dict[str, list[float]] = {mode: [] for mode in backends}
     busy: dict[str, list[float]] = {mode: [] for mode in backends}
@@ -288,6 +289,7 @@ def main() -> None:
     options.add_argument("--part", type=float, default=0.25, help="of the span; 0: all of it")
     options.add_argument("--repeats", type=int, default=3)
     options.add_argument("--only", nargs="*", help="names of programs")
+    options.add_argument("--model", default="tiny")
     args = options.parse_args()
     dspy.disable_logging()
     figures, loads = {}, [os.getloadavg()[0]]
@@ -295,13 +297,14 @@ def main() -> None:
         if args.only and shape.name not in args.only:
             continue
         with redirect_stdout(sys.stderr):
-            size = span(shape) if args.part else LARGEST
+            size = span(shape, args.model) if args.part else LARGEST
             num_slots = max(round(size * args.part), 1400) if args.part else LARGEST
-            found = figures[shape.name] = measure(shape, num_slots, args.repeats)
+            found = figures[shape.name] = measure(shape, args.model, num_slots, args.repeats)
         loads.append(os.getloadavg()[0])
         print(shape.name, found, file=sys.stderr)
     names = "seed", "num", "width", "pause", "part", "repeats"
     fields = {name: getattr(args, name) for name in names}
+    fields["model"] = Path(args.model).name
     fields["loads"] = [round(load, 1) for load in loads]
     report("hinted", figures, args.out, version=forkroot.__version__, **fields)
 

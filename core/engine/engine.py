@@ -89,8 +89,11 @@ class Engine:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the last step computed nothing, as all that is open waits for pictures."""
-        return self._features.is_waiting and not self._has_run and self._in_flight is None
+        """Whether the last step computed nothing, as all that is open waits for pictures, or for
+        programs that are due."""
+        is_idling = bool(self._scheduler.pauses.held_back) and not self._scheduler.running
+        is_waiting = self._features.is_waiting or is_idling
+        return is_waiting and not self._has_run and self._in_flight is None
 
     def load(self) -> dict[str, int]:
         """What there is now; any thread may call this, and may see figures of two steps. Sequences

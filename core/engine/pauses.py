@@ -12,11 +12,13 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from ..api.batch import Ints
+from ..api.protocol import Call
 from ..radix.cache import Lease, RadixCache
 from .accounting.tenants import Tenants
 from .accounting.working_sets import LONG, WorkingSets, goes_on
 from .forks import GRACE, Roots, space_of
 from .sequence import Job, Sequence
+from .step_shares import StepShares
 
 LEAD = 0.1  # seconds before a program is due in which its text is loaded
 MOST_PAUSED = 1024  # programs whose text is to be loaded
@@ -32,42 +34,73 @@ class _Paused:
 
 
 class Pauses:
-    """The programs that pause. tenants: whose they are. hints: whether hints are followed."""
+    """The programs that pause. tenants: whose they are. shares: that tell what steps cost. hints:
+    whether hints are followed.
 
-    def __init__(self, cache: RadixCache, roots: Roots, tenants: Tenants, hints: bool) -> None:
+    held_back: tenants whose next call waits for its own programs."""
+
+    def __init__(
+        self, cache: RadixCache, roots: Roots, tenants: Tenants, shares: StepShares, hints: bool
+    ) -> None:
         self._cache = cache
         self._roots = roots
         self._hints = hints
         self._tenants = tenants
+        self._shares = shares
         self.working_sets = WorkingSets(cache.count_idle, hints)
+        self.held_back = set[str]()
         self._paused: OrderedDict[tuple[str, str], _Paused] = OrderedDict()
 
     def arrive(self, sequence: Sequence) -> None:
         """A sequence waits."""
+        self.held_back.discard(sequence.job.call.owner)
         if self._is_continued(sequence):
             self.working_sets.arrive(sequence, sequence.job.call, sequence.tokens)
 
     def start(self, sequence: Sequence) -> None:
         """A sequence starts."""
         self.end(sequence.job)
-        self.working_sets.begin(sequence, sequence.job.call)
+        self.working_sets.begin(sequence, sequence.job.call, sequence.num_ids)
 
     def leave(self, sequence: Sequence, lease: Lease) -> None:
         """A sequence is about to give up its lease, by its end or a retraction."""
+        self.held_back.discard(sequence.job.call.owner)
+        self.working_sets.stop(sequence.job.call)
         has_ended = sequence.ending is not None and not sequence.is_aborted
         if has_ended and self._is_continued(sequence):
             self.working_sets.end(sequence.job.call, sequence.tokens, lease)
 
-    def reserved(self, sequence: Sequence, is_overdue: bool) -> int:
-        """Slots that are left to other programs of a tenant, unless nothing of this one runs."""
-        call = sequence.job.call
-        is_idle = not self._tenants[call.owner].num_running
-        return 0 if is_idle or is_overdue else self.working_sets.reserved(call)
+    def holds_back(
+        self, sequence: Sequence, needed: int, available: int, num_new: int, is_overdue: bool
+    ) -> bool:
+        """Whether a sequence leaves slots that are available, and of which it needs so many, to
+        other programs of its tenant. num_new: tokens that it is expected to generate."""
+        if needed > available or is_overdue or self._is_free(sequence.job.call, needed, num_new):
+            return False
+        is_held = available < needed + self.working_sets.reserved(sequence.job.call)
+        if is_held:
+            self.held_back.add(sequence.job.call.owner)
+        return is_held
+
+    def _is_free(self, call: Call, needed: int, num_new: int) -> bool:
+        """Whether a call waits for no program: where that costs more than to compute what it
+        evicts, or where nothing of its tenant runs, unless the engine rather idles."""
+        if not self._tenants[call.owner].num_running:
+            return not self.working_sets.rather_idles(call)
+        return self._shares.rather_computes(needed, num_new, self._tenants.num_running)
+
+    def discard(self, sequence: Sequence) -> None:
+        """A sequence that waits is to run no more."""
+        self.held_back.discard(sequence.job.call.owner)
+        self.working_sets.leave(sequence)
 
     def expire(self, now: float) -> bool:
         """Load what is due, and wait no longer for what is late; whether there is any."""
         self.fetch(now)
-        return self.working_sets.expire(now)
+        has_late = self.working_sets.expire(now)
+        if has_late:
+            self.held_back.clear()
+        return has_late
 
     def begin(self, sequence: Sequence, now: float) -> None:
         """A sequence has ended: keep what it leaves in the cache if its program goes on with it."""

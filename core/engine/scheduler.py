@@ -47,9 +47,8 @@ class Scheduler:
         self._is_changed, self._num_roots, self.num_retracted = True, 0, 0
         self._endings = endings or Endings(cache, is_on=False)
         self.features: Features[Sequence] = features or Features()
-        self.pauses = Pauses(cache, roots, queue.tenants, queue.hints)
-        self._held_back = set[str]()  # tenants whose next call waits for its own programs
         self.shares = StepShares(queue.tenants, chunk_tokens)
+        self.pauses = Pauses(cache, roots, queue.tenants, self.shares, queue.hints)
         self.table = SlotTable(max_running, context_len)
         self.running: list[Sequence] = []
         self._memory = Memory(cache, queue.tenants, self.running)
@@ -67,13 +66,11 @@ class Scheduler:
         """Let a sequence wait for its turn."""
         self._queue.add(sequence)
         self.pauses.arrive(sequence)
-        self._held_back.discard(sequence.job.call.owner)
         self._is_changed = True
 
     def expire(self, now: float) -> None:
         """Hold nothing longer than it should be at this second, and load what is due."""
         if self.pauses.expire(now):
-            self._held_back.clear()
             self._is_changed = True
 
     def schedule(self) -> list[Part]:
@@ -158,9 +155,8 @@ class Scheduler:
         self._is_changed = True
         sequence.epoch += 1
         self._queue.leave(sequence)
-        self._held_back.discard(sequence.job.call.owner)
         if sequence.row < 0:
-            self.pauses.working_sets.leave(sequence)
+            self.pauses.discard(sequence)
             return
         self.features.discard(sequence)
         self._commit(sequence)
@@ -214,17 +210,18 @@ class Scheduler:
             before = self._cache.num_available
             lease = self._acquire(sequence)
             available -= before - self._cache.num_available
-            needed = sequence.num_ids - lease.length + self._memory.ratio.expected(sequence)
+            num_new = self._memory.ratio.expected(sequence)
+            needed = sequence.num_ids - lease.length + num_new
             is_overdue, missing = self._queue.is_overdue(sequence), needed - available
             if missing > 0 and (is_overdue or name not in refused):
                 released = self._roots.make_room(missing, name, self._memory.holders, is_overdue)
                 available += released
                 if not released:
                     refused.add(name)
-            if needed <= available < needed + self.pauses.reserved(sequence, is_overdue):
+            given = needed, available, num_new, is_overdue
+            if self.pauses.holds_back(sequence, *given):
                 available += self._memory.give_back(lease)  # those it waits for may need it
                 self._blocked.setdefault(name, 0)
-                self._held_back.add(name)
                 continue
             if self._memory.fits(needed, available, self._roots.release_one):
                 available = max(0, available - needed)
@@ -306,7 +303,7 @@ class Scheduler:
         if needed is not None and needed > self._memory.num_available:
             return self._memory.holders().victim(name, needed)
         is_served = needed == 0 and is_prefilling(self.running, name)
-        if self.table.num_free or is_served or name in self._held_back:
+        if self.table.num_free or is_served or name in self.pauses.held_back:
             return None
         return Holders(self.running, tenants, lambda _: 1).victim(name, 1)
 

@@ -74,6 +74,14 @@ class StepShares:
         work = Work(tokens=num_tokens, pairs=num_pairs)
         return max(0.0, self._costs.of(work) - self._costs.chunk) if num_tokens else 0.0
 
+    def rather_computes(self, num_tokens: int, num_new: int, num_running: int) -> bool:
+        """Whether so many prompt tokens take less time than is saved by one more sequence beside so
+        many that generates `num_new` tokens: in one step, which has a price of its own, for all."""
+        if not self._costs.has_learnt:
+            return False
+        saved = num_new * self._costs.base / (num_running + 1)
+        return self.prompt_seconds(num_tokens, num_tokens * num_tokens // 2) < saved
+
     def begin(self, now: float, is_alone: bool = True) -> None:
         """A step begins at this second of a monotonic clock. is_alone: none is in flight."""
         self._now = now

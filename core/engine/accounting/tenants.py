@@ -56,6 +56,11 @@ class Tenants:
         """Sequences of one that wait."""
         return self._known[name].num_waiting if name in self._known else 0
 
+    @property
+    def num_running(self) -> int:
+        """Sequences of all that run."""
+        return sum(it.num_running for it in self._known.values())
+
     def weight(self, name: str) -> float:
         """The weight of one; 1 where it is not here."""
         return self._known[name].weight if name in self._known else 1.0

@@ -4,8 +4,13 @@ Between two calls of a program nothing locks its text, and whatever is admitted 
 it. More programs in turn than the pool can hold would evict one another's texts before each call.
 So what a call left is not available to programs that began after its own, until that calls again
 and runs, or is late. Nothing is locked: what runs gets the memory that it needs, and where nothing
-of a tenant runs, its next call is admitted all the same. Programs wait only for those of their own
+of a tenant runs, its next call is admitted all the same: that of a program that has not begun only
+where none that has is due about now. Programs wait only for those of their own
 tenant. It knows neither sequences nor caches.
+
+Texts get longer from call to call. Programs that began together and fit then would not fit later,
+and would evict one another. So a program that has not begun also waits until there is room for what
+the others and itself are expected to add.
 """
 
 from __future__ import annotations
@@ -20,9 +25,11 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from ...api.batch import Ints
 from ...api.protocol import Call, ForkHint
 from ...common.prefixes import common_prefix_len
+from .added_tokens import AddedTokens
 
 LONG = 0.5  # seconds of a pause: what is held for longer ones is pinned
 LATE = 0.25  # seconds by which a program's next call may be late
+SOON = 0.05  # around a program's next call, while an engine rather idles; after its last one
 MOST_OWNERS = 1024  # whose programs are remembered
 MOST_PROGRAMS = 128  # of an owner: a count of their texts takes 4 microseconds for each
 MOST_TEXTS = 16  # of a program
@@ -43,11 +50,17 @@ class _Text(Generic[T]):
 
 @dataclass(slots=True, eq=False)
 class _Program(Generic[T]):
-    """number: how many programs began before it. size: slots of its texts, as of the last count."""
+    """number: how many programs began before it. size: slots of its texts, as of the last count.
+    first, longest: tokens of its first prompt, and of its longest text. num_running: its calls that
+    run."""
 
     owner: str
     number: int
+    kind: str | None
+    first: int
+    longest: int
     size: int = 0
+    num_running: int = 0
     texts: list[_Text[T]] = field(default_factory=list)
 
 
@@ -64,6 +77,8 @@ class WorkingSets(Generic[T]):
         self._hints = hints
         self._is_counted = False
         self._numbers = count()
+        self._added = AddedTokens()
+        self._to_add: dict[str, int] = {}  # by programs that are not over, by owner, once summed
         self._now = 0.0
         self._programs: OrderedDict[str, OrderedDict[Key, _Program[T]]] = OrderedDict()
         self._expected: dict[str, dict[_Program[T], None]] = {}  # those with texts, by owner
@@ -82,17 +97,21 @@ class WorkingSets(Generic[T]):
             found.expires = math.inf
             self._users[user] = program, found
 
-    def begin(self, user: Hashable, call: Call) -> None:
-        """A call starts, and locks what it uses; its program has begun."""
+    def begin(self, user: Hashable, call: Call, num_tokens: int) -> None:
+        """A call with these many tokens starts, and locks what it uses; its program has begun."""
         self.leave(user)
         self.note_locks()
+        self._to_add.clear()
         key, owner = self._key(call), call.owner
         if key is None:
             return
         programs = self._programs.setdefault(owner, OrderedDict())
         self._programs.move_to_end(owner)
         if key not in programs:
-            programs[key] = _Program(owner, next(self._numbers))
+            kind = None if call.hint is None else call.hint.kind
+            programs[key] = _Program(owner, next(self._numbers), kind, num_tokens, num_tokens)
+        programs[key].num_running += 1
+        programs[key].longest = max(programs[key].longest, num_tokens)
         programs.move_to_end(key)
         if len(programs) > MOST_PROGRAMS:
             self._forget([programs.popitem(last=False)[1]])
@@ -105,29 +124,60 @@ class WorkingSets(Generic[T]):
         if found is not None:
             self._remove(*found)
 
+    def stop(self, call: Call) -> None:
+        """A call that runs ends, or is to wait again."""
+        program = self._program(call)
+        if program is not None:
+            program.num_running = max(0, program.num_running - 1)
+            self._to_add.clear()
+
     def end(self, call: Call, tokens: Ints, lease: T) -> None:
         """A call has ended, and left these tokens under this lease, which is released."""
         hint, program = call.hint, self._program(call)
-        if hint is None or program is None or not goes_on(hint):
+        if hint is None or program is None:
             return
+        program.longest = max(program.longest, len(tokens))
+        self._to_add.clear()
         pause = hint.pause or 0.0
-        if pause >= LONG:
-            return
-        text = _Text(tokens.copy(), lease, self._now + pause + LATE)
-        program.texts.append(text)
-        self._expected.setdefault(program.owner, {})[program] = None
-        self._next_expiry = min(self._next_expiry, text.expires)
-        if len(program.texts) > MOST_TEXTS:
-            self._remove(program, program.texts[0])
+        if not goes_on(hint):
+            if hint.calls_left == 0 and not program.num_running:
+                self._end_program(program)
+        elif pause < LONG:
+            self._expect(program, _Text(tokens.copy(), lease, self._now + pause + LATE))
 
     def reserved(self, call: Call) -> int:
-        """Slots that are not available to a call: of programs that began before its own."""
+        """Slots that are not available to a call: of programs that began before its own, and where
+        that has not begun, those that all are expected to add."""
         expected = self._expected.get(call.owner, ())
         if expected and not self._is_counted:
             self._count_all()
-        program = self._program(call) if expected else None
-        number = math.inf if program is None else program.number
-        return sum(it.size for it in expected if it.number < number)
+        program = self._program(call)
+        if program is not None:
+            return sum(it.size for it in expected if it.number < program.number)
+        return sum(it.size for it in expected) + self._tokens_to_come(call)
+
+    def rather_idles(self, call: Call) -> bool:
+        """Whether a call had better wait even if nothing runs: its program has not begun, and
+        another is due about now, whose text it might evict."""
+        if self._key(call) is None or self._program(call) is not None:
+            return False
+        texts = (text for it in self._expected.get(call.owner, ()) for text in it.texts)
+        return any(abs(it.expires - LATE - self._now) <= SOON for it in texts)
+
+    def _tokens_to_come(self, call: Call) -> int:
+        """Slots that the program of a call that has not begun, and those that have, will add."""
+        if self._key(call) is None or call.hint is None:
+            return 0
+        owner = call.owner
+        if owner not in self._to_add:
+            begun = self._programs.get(owner, {}).values()
+            open_ones = (it for it in begun if it.texts or it.num_running)
+            self._to_add[owner] = sum(map(self._left_to_add, open_ones))
+        return self._added.expected(owner, call.hint.kind) + self._to_add[owner]
+
+    def _left_to_add(self, program: _Program[T]) -> int:
+        whole = self._added.expected(program.owner, program.kind)
+        return max(0, whole - (program.longest - program.first))
 
     def expire(self, now: float) -> bool:
         """Wait no longer for calls that are late; whether there are any."""
@@ -149,6 +199,7 @@ class WorkingSets(Generic[T]):
     def clear(self) -> None:
         """Forget all, because the cache is emptied."""
         self._programs.clear()
+        self._to_add.clear()
         self._expected.clear()
         self._users.clear()
 
@@ -162,6 +213,22 @@ class WorkingSets(Generic[T]):
             return None
         return call.tenant, call.namespace, hint.program
 
+    def _expect(self, program: _Program[T], text: _Text[T]) -> None:
+        """The program uses this text again."""
+        program.texts.append(text)
+        self._expected.setdefault(program.owner, {})[program] = None
+        self._next_expiry = min(self._next_expiry, text.expires)
+        if len(program.texts) > MOST_TEXTS:
+            self._remove(program, program.texts[0])
+
+    def _end_program(self, program: _Program[T]) -> None:
+        """It is over, unless some of its branches are about to call."""
+        self._added.learn(program.owner, program.kind, program.longest - program.first)
+        for text in program.texts:
+            if text.expires < math.inf:
+                text.expires = min(text.expires, self._now + SOON)
+                self._next_expiry = min(self._next_expiry, text.expires)
+
     def _forget(self, programs: Iterable[_Program[T]]) -> None:
         for program in programs:
             for text in list(program.texts):
@@ -171,6 +238,7 @@ class WorkingSets(Generic[T]):
         if text not in program.texts:
             return
         program.texts.remove(text)
+        self._to_add.clear()
         if not program.texts:
             expected = self._expected[program.owner]
             del expected[program]

@@ -301,3 +301,15 @@ def test_the_first_step_beside_another_is_little_larger_than_those_before(timed,
     for _ in range(3):
         world.step()
     assert max(first[before:]) <= 4 * MS
+
+
+def test_a_prompt_is_computed_again_where_that_takes_less_than_a_sequence_saves(bench):
+    shares = bench().scheduler.shares
+    assert not shares.rather_computes(1, 1000, 1)  # nothing is known
+    costs = shares._costs
+    for rows, tokens in [(1, 0), (8, 0), (4, 64), (2, 256), (30, 0), (1, 500)] * 8:
+        costs.note(Work(rows=rows, tokens=tokens), (3.0 + 0.05 * rows + 0.02 * tokens) * MS)
+    assert shares.rather_computes(300, 24, 4)  # 6 ms against 24 / 5 of 3 ms
+    assert not shares.rather_computes(300, 24, 16)
+    assert not shares.rather_computes(300, 1, 1)
+    assert not shares.rather_computes(3000, 24, 4)

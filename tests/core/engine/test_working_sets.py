@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from forkroot.core.api.protocol import Call, ForkHint, Sampling, Tokens
 from forkroot.core.engine.accounting import working_sets
-from forkroot.core.engine.accounting.working_sets import LATE, WorkingSets
+from forkroot.core.engine.accounting.added_tokens import AddedTokens
+from forkroot.core.engine.accounting.working_sets import LATE, SOON, WorkingSets
 
 NUM_CALLS = 4
 
@@ -32,9 +33,10 @@ def text_of(number, size=60):
 class Chain:
     """A program that calls again and again with all that was written, a step after each answer."""
 
-    def __init__(self, number, has_hints, namespace=""):
+    def __init__(self, number, has_hints, namespace="", kind=None):
         self.name, self.ids, self.num_left = f"chain {number}", text_of(number), NUM_CALLS
         self.has_hints, self.namespace, self.reply, self.is_late = has_hints, namespace, None, True
+        self.kind = kind
 
     def go_on(self, world):
         """After a step; whether it is not over."""
@@ -45,7 +47,7 @@ class Chain:
             self.is_late = False
         if self.reply is None and not self.is_late and self.num_left:
             self.num_left -= 1
-            hint = goes_on(self.name, self.num_left) if self.has_hints else None
+            hint = goes_on(self.name, self.num_left, kind=self.kind) if self.has_hints else None
             call = call_of(self.ids, hint=hint, namespace=self.namespace)
             self.reply = world.submit(call)
         return self.num_left > 0 or self.reply is not None
@@ -73,6 +75,69 @@ def test_programs_in_turn_do_not_evict_what_others_come_back_to(bench):
     assert texts[0] == texts[1]
     assert computed[True] < 1.8 * least
     assert computed[True] < 0.65 * computed[False]
+
+
+def test_programs_begin_only_where_there_is_room_for_what_they_add(bench):
+    world = bench(num_slots=300, max_running=8, ageing=4)
+    run(world, [Chain(100, True, kind="chain")])  # from which it is known what they add
+    world.engine.clear_cache()
+    before = world.engine.counters.computed_tokens
+    programs = [Chain(number, True, kind="chain") for number in range(9)]
+    computed = run(world, programs) - before
+    assert computed <= 1.02 * sum(len(it.ids) for it in programs)
+
+
+def test_programs_of_an_unknown_kind_begin_at_once(bench):
+    started = []
+    for kind in ("chain", "other"):
+        world = bench(num_slots=300, max_running=8)
+        run(world, [Chain(100, True, kind="chain")])
+        world.engine.clear_cache()
+        for number in range(4):
+            world.submit(call_of(text_of(number), 12, goes_on(f"{number}", 3, kind=kind)))
+        for _ in range(6):
+            world.step()
+        started.append(len(world.scheduler.running))
+    assert started == [2, 4]
+
+
+def test_an_engine_idles_for_a_moment_before_another_program_begins(bench):
+    world = bench(num_slots=200)
+    world.submit(call_of(text_of(1, 100), 2, goes_on("program")))
+    world.drain()
+    new = world.submit(call_of(text_of(3, 150), 1, goes_on("new")))
+    other = world.submit(call_of(text_of(4, 40), 1, namespace="other"))
+    assert steps_until(world, other) < 8
+    world.step()
+    assert not new.done()
+    assert world.engine.is_waiting
+    world.now = SOON + 0.01
+    assert steps_until(world, new) < 8
+    assert not world.engine.is_waiting
+
+
+def test_what_a_program_that_is_over_has_left_is_soon_available():
+    sets = WorkingSets(count_of, hints=True)
+    for number, calls_left in enumerate([1, 0]):
+        call = call_of([1], hint=ForkHint("", program="program", calls_left=calls_left))
+        sets.begin(number, call, 1)
+        sets.stop(call)
+        sets.end(call, np.array([1], np.int32), (number, 10))
+    assert sets.reserved(call_of([1])) == 10
+    assert sets.expire(SOON + 0.01)
+    assert sets.reserved(call_of([1])) == 0
+
+
+def test_what_a_kind_adds_follows_its_programs():
+    added = AddedTokens()
+    assert added.expected("me", "chain") == 0
+    added.learn("me", "chain", 100)
+    added.learn("me", None, 900)
+    assert added.expected("me", "chain") == 100
+    assert added.expected("me", None) == added.expected("other", "chain") == 0
+    for _ in range(40):
+        added.learn("me", "chain", 200)
+    assert 195 <= added.expected("me", "chain") <= 200
 
 
 def test_a_hint_costs_nothing_where_all_programs_fit(bench):
@@ -232,7 +297,7 @@ def test_a_tenant_that_floods_loses_its_own_programs_only(monkeypatch):
     sets = WorkingSets(count_of, hints=True)
     for number, name in enumerate(["modest", *["flood"] * 9]):
         call = call_of([1], hint=goes_on(f"program {number}"), namespace=name)
-        sets.begin(number, call)
+        sets.begin(number, call, 1)
         sets.end(call, np.array([1], np.int32), (number, 10))
     assert sets.reserved(call_of([1], namespace="modest")) == 10
     assert sets.reserved(call_of([1], namespace="flood")) == 30
@@ -247,7 +312,7 @@ def test_what_is_reserved_is_what_programs_have_left_and_not_taken(events):
         call = call_of([1], hint=goes_on(f"program {program}"))
         ids = np.full(size, program + 1, np.int32)
         if kind == 0:
-            sets.begin(number, call)
+            sets.begin(number, call, size)
             left.setdefault(program, [])
         elif kind == 1 and program in left:
             sets.end(call, ids, (number, size))
@@ -257,7 +322,7 @@ def test_what_is_reserved_is_what_programs_have_left_and_not_taken(events):
             waiting[number] = call
         elif kind == 3 and waiting:
             user, its = waiting.popitem()
-            sets.begin(user, its)
+            sets.begin(user, its, size)
         else:
             now += size
             sets.expire(now)
