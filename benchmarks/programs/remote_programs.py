@@ -58,9 +58,10 @@ def passages(source: random.Random) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def server(model: str) -> Iterator[str]:
+def server(model: str, dtype: str) -> Iterator[str]:
     """The URL of `forkroot serve`, in another process."""
-    command = [sys.executable, "-m", "forkroot", "serve", model, "--port", "0"]
+    own = ["--port", "0", "--set", f"dtype={dtype}"]
+    command = [sys.executable, "-m", "forkroot", "serve", model, *own]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
@@ -91,16 +92,16 @@ def values(states: list[Any]) -> list[Any]:
     return [(state["aspect"], state["verdict"], state.text()) for state in states]
 
 
-def measure(model: str, seed: int) -> dict[str, Any]:
+def measure(model: str, dtype: str, rounds: int, seed: int) -> dict[str, Any]:
     """The figures of a row."""
     source = random.Random(seed)
     seconds: dict[str, list[float]] = {}
     client_seconds: dict[str, list[float]] = {}
-    with server(model) as url, forkroot.connect(url) as backend:
+    with server(model, dtype) as url, forkroot.connect(url) as backend:
         chosen = ways(backend)
         items = passages(source)
         found = [values(way(items)) for way in chosen.values()]  # warms up, too
-        for number in range(ROUNDS):
+        for number in range(rounds):
             names = list(chosen)
             for name in names[number % len(names) :] + names[: number % len(names)]:
                 items = passages(source)
@@ -125,10 +126,14 @@ def measure(model: str, seed: int) -> dict[str, Any]:
 
 def main() -> None:
     """Print the row."""
-    options = parser(__doc__).parse_args()
-    figures = measure("tiny", options.seed)
-    shape = {"programs": NUM_PROGRAMS, "branches": NUM_BRANCHES, "rounds": ROUNDS}
-    report("remote_programs", figures, options.out, model="tiny", seed=options.seed, **shape)
+    options = parser(__doc__)
+    options.add_argument("--dtype", default="auto", help="of the server's model")
+    options.add_argument("--rounds", type=int, default=ROUNDS)
+    args = options.parse_args()
+    figures = measure("tiny", args.dtype, args.rounds, args.seed)
+    shape = {"programs": NUM_PROGRAMS, "branches": NUM_BRANCHES, "rounds": args.rounds}
+    given = {"model": "tiny", "dtype": args.dtype, "seed": args.seed}
+    report("remote_programs", figures, args.out, **given, **shape)
 
 
 if __name__ == "__main__":
