@@ -4,8 +4,8 @@ program wrote until its next call.
 A pin is a lease. That of a root is counted down as branches finish, and released by count or by
 time-out, or at once when the pool is needed for something else: a hint may be wrong and must cost
 only time, and only its owner's. So the pins of a tenant hold no more than its share of a part of
-the pool. Programs that came first keep what they wrote: of more programs than fit, in turn, none
-would find anything again.
+the pool, and less where few of the branches that it announces come. Programs that came first keep
+what they wrote: of more programs than fit, in turn, none would find anything again.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from dataclasses import dataclass
 
 from ..api.protocol import Call, ForkHint
 from ..radix.cache import Lease, RadixCache
+from .accounting.trust import Trust
 from .preemption import Holders
 from .sequence import Job, Sequence
 
 PINNED = 0.5  # of the pool: what tenants pin by hints holds no more
 LEAST = 128  # tokens of its own for which a program's text is held: less is computed again
 GRACE = 1.0  # seconds that a program's next call may come late
+UNTRUSTED = 0.2  # of what a tenant may pin, where none of the branches that it announces come
 _HELD = "\0"  # begins the names of what programs hold
 
 
@@ -40,7 +42,8 @@ class Roots:
     """The pinned roots of one cache, by namespace (or whose names these are) and name.
 
     cache: whose leases they are. timeout: seconds after its last use that a root stays pinned.
-    share: of all that is pinned, what a tenant's may be; None: all.
+    share: of all that is pinned, what a tenant's may be; None: all. trust: how many of the branches
+    that tenants announce come.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Roots:
         self._timeout = timeout
         self._share = share
         self._roots: dict[tuple[str, str], _Root] = {}
+        self.trust = Trust()
 
     def __len__(self) -> int:
         return len(self._roots)
@@ -91,7 +95,8 @@ class Roots:
     def _excess(self, tenant: str, size: int) -> float:
         """Tokens by which a tenant's pins are more than its share with so many more."""
         own = sum(it.size for (space, _), it in self._roots.items() if _tenant(space) == tenant)
-        return own + size - PINNED * self._cache.capacity * self._share(tenant)
+        most = PINNED * self._cache.capacity * max(UNTRUSTED, self.trust.of(tenant))
+        return own + size - most * self._share(tenant)
 
     def has(self, namespace: str, root: str) -> bool:
         """Whether this root is pinned."""
@@ -121,6 +126,7 @@ class Roots:
 
     def expire(self, now: float) -> None:
         """Release every root whose time is over."""
+        self.trust.expire(now)
         for key in [key for key, entry in self._roots.items() if entry.expires <= now]:
             self.unpin(*key)
 
@@ -188,11 +194,17 @@ class RootPinning:
         # Roots that are sent ahead, by space and name: branches to come, of each call that does.
         self._expected: dict[tuple[str, str], dict[Job, int | None]] = {}
 
-    def expect(self, job: Job) -> None:
+    def expect(self, job: Job, now: float) -> None:
         """A call has come; if it sends a root ahead, branches may end before it is computed."""
         hint = self._hint(job)
-        if hint is not None and hint.root and job.is_prefill_only:
-            self._expected.setdefault((space_of(job), hint.root), {})[job] = hint.branches
+        if hint is None or not hint.root:
+            return
+        key = space_of(job), hint.root
+        self._roots.trust.announce(key, _tenant(key[0]), hint.branches or 0, now)
+        if job.is_prefill_only:
+            self._expected.setdefault(key, {})[job] = hint.branches
+        else:
+            self._roots.trust.come(key, now)
 
     def forget(self, job: Job) -> None:
         """A call has ended."""

@@ -56,7 +56,7 @@ class OpenJobs:
         self.counters.calls += 1
         self._jobs[job] = None
         job.arrived = self._clock() if job.arrived is None else job.arrived
-        self._pinning.expect(job)
+        self._pinning.expect(job, job.arrived)
         self.programs.begin(job, job.call, job.prompt, job.arrived)
         num_waiting = self._scheduler.num_waiting_of(job.call.owner)
         if num_waiting + len(job.sequences) > self._max_waiting:

@@ -25,11 +25,12 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from ...api.batch import Ints
 from ...api.protocol import Call, ForkHint
 from ...common.prefixes import common_prefix_len
-from .added_tokens import AddedTokens
+from ...common.recent_means import RecentMeans
 
 LONG = 0.5  # seconds of a pause: what is held for longer ones is pinned
 LATE = 0.25  # seconds by which a program's next call may be late
 SOON = 0.05  # around a program's next call, while an engine rather idles; after its last one
+NEWEST = 0.25  # weight of the newest program in what those of its kind add
 MOST_OWNERS = 1024  # whose programs are remembered
 MOST_PROGRAMS = 128  # of an owner: a count of their texts takes 4 microseconds for each
 MOST_TEXTS = 16  # of a program
@@ -77,7 +78,7 @@ class WorkingSets(Generic[T]):
         self._hints = hints
         self._is_counted = False
         self._numbers = count()
-        self._added = AddedTokens()
+        self._added = RecentMeans[tuple[str, str | None]](NEWEST, start=0.0)  # by owner and kind
         self._to_add: dict[str, int] = {}  # by programs that are not over, by owner, once summed
         self._now = 0.0
         self._programs: OrderedDict[str, OrderedDict[Key, _Program[T]]] = OrderedDict()
@@ -173,10 +174,10 @@ class WorkingSets(Generic[T]):
             begun = self._programs.get(owner, {}).values()
             open_ones = (it for it in begun if it.texts or it.num_running)
             self._to_add[owner] = sum(map(self._left_to_add, open_ones))
-        return self._added.expected(owner, call.hint.kind) + self._to_add[owner]
+        return int(self._added[owner, call.hint.kind]) + self._to_add[owner]
 
     def _left_to_add(self, program: _Program[T]) -> int:
-        whole = self._added.expected(program.owner, program.kind)
+        whole = int(self._added[program.owner, program.kind])
         return max(0, whole - (program.longest - program.first))
 
     def expire(self, now: float) -> bool:
@@ -223,7 +224,9 @@ class WorkingSets(Generic[T]):
 
     def _end_program(self, program: _Program[T]) -> None:
         """It is over, unless some of its branches are about to call."""
-        self._added.learn(program.owner, program.kind, program.longest - program.first)
+        if program.kind is not None:
+            added = program.longest - program.first
+            self._added.add((program.owner, program.kind), added, first=added)
         for text in program.texts:
             if text.expires < math.inf:
                 text.expires = min(text.expires, self._now + SOON)

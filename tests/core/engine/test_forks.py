@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forkroot.core.api.protocol import Call, ForkHint, Sampling, Text
+from forkroot.core.engine.accounting import trust as trusts
+from forkroot.core.engine.accounting.trust import PATIENCE, Trust
 from forkroot.core.engine.forks import Roots
 from forkroot.core.radix.cache import RadixCache
 
@@ -317,3 +319,70 @@ def test_a_tenant_releases_no_root_of_another_in_the_same_namespace(bench, call)
     assert len(world.roots) == 1
     flood(world, call)
     assert is_cached(world, ROOT)
+
+
+def root_of(cache, number, size=10):
+    """A lease of tokens that nothing else holds."""
+    tokens = np.arange(size, dtype=np.int32) + 1000 * number
+    lease = cache.acquire("", tokens, size)
+    cache.commit(lease, tokens, cache.allocate(size))
+    return lease
+
+
+def num_pinned(announced, come):
+    """Roots of ten tokens that a tenant has pinned at once, of many with so many branches."""
+    cache = RadixCache(1000)
+    roots = Roots(cache, timeout=100.0)
+    for number in range(300):
+        now, name = 0.1 * number, f"{number}"
+        roots.trust.announce(("me", name), "me", announced or 0, now)
+        roots.pin("me", name, root_of(cache, number), announced, now)
+        for _ in range(come):
+            roots.trust.come(("me", name), now)
+        roots.expire(now)
+    return len(roots)
+
+
+def test_who_announces_branches_that_do_not_come_may_pin_less():
+    assert num_pinned(announced=8, come=8) == num_pinned(announced=None, come=0) == 50
+    assert 10 <= num_pinned(announced=8, come=1) <= 12
+
+
+def test_calls_with_hints_tell_which_branches_come(bench, call):
+    world = bench()
+    world.run([plant(call, branches=4)])
+    world.run([branch(call, f"{ROOT}{number}") for number in range(3)])
+    world.run([branch(call, "another", root="single", branches=2)])
+    world.now = PATIENCE + 0.1
+    world.run([call("more")])
+    assert world.roots.trust.of("") == pytest.approx(1 - 0.1 * 0.25 * 0.9 - 0.1 * 0.5, abs=0.01)
+
+
+def test_a_tenant_is_trusted_again_once_its_branches_come():
+    trust = Trust()
+    trust.come(("me", "unknown"), 0.0)
+    assert trust.of("me") == 1.0
+    for number in range(50):
+        for _ in range(2):
+            trust.announce(("me", f"{number}"), "me", 4, 0.0)
+        trust.come(("me", f"{number}"), 0.0)
+    trust.expire(PATIENCE - 0.1)
+    assert trust.of("me") == 1.0
+    trust.expire(PATIENCE)
+    assert 0.25 <= trust.of("me") < 0.26
+    assert trust.of("other") == 1.0
+    for number in range(50):
+        trust.announce(("me", f"{number}"), "me", 1, 20.0)
+        for _ in range(3):
+            trust.come(("me", f"{number}"), 20.0)
+    trust.expire(40.0)
+    assert 0.99 < trust.of("me") <= 1.0
+
+
+def test_a_flood_of_announcements_takes_no_memory(monkeypatch):
+    monkeypatch.setattr(trusts, "MOST_ROOTS", 3)
+    trust = Trust()
+    for number in range(100):
+        trust.announce(("me", f"{number}"), "me", 4, 0.0)
+    assert len(trust._roots) == 3
+    assert trust.of("me") < 0.01

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from forkroot.core.api.protocol import Call, ForkHint, Sampling, Tokens
 from forkroot.core.engine.accounting import working_sets
-from forkroot.core.engine.accounting.added_tokens import AddedTokens
 from forkroot.core.engine.accounting.working_sets import LATE, SOON, WorkingSets
 
 NUM_CALLS = 4
@@ -126,18 +125,6 @@ def test_what_a_program_that_is_over_has_left_is_soon_available():
     assert sets.reserved(call_of([1])) == 10
     assert sets.expire(SOON + 0.01)
     assert sets.reserved(call_of([1])) == 0
-
-
-def test_what_a_kind_adds_follows_its_programs():
-    added = AddedTokens()
-    assert added.expected("me", "chain") == 0
-    added.learn("me", "chain", 100)
-    added.learn("me", None, 900)
-    assert added.expected("me", "chain") == 100
-    assert added.expected("me", None) == added.expected("other", "chain") == 0
-    for _ in range(40):
-        added.learn("me", "chain", 200)
-    assert 195 <= added.expected("me", "chain") <= 200
 
 
 def test_a_hint_costs_nothing_where_all_programs_fit(bench):
