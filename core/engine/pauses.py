@@ -15,7 +15,7 @@ from ..api.batch import Ints
 from ..api.protocol import Call
 from ..radix.cache import Lease, RadixCache
 from .accounting.tenants import Tenants
-from .accounting.working_sets import LONG, WorkingSets, goes_on
+from .accounting.working_sets import LONG, SOON, WorkingSets, goes_on
 from .forks import GRACE, Roots, space_of
 from .sequence import Job, Sequence
 from .step_shares import StepShares
@@ -86,7 +86,9 @@ class Pauses:
         """Whether a call waits for no program: where that costs more than to compute what it
         evicts, or where nothing of its tenant runs, unless the engine rather idles."""
         if not self._tenants[call.owner].num_running:
-            return not self.working_sets.rather_idles(call)
+            seconds = self._shares.prefill_seconds(needed)
+            patience = SOON if seconds is None else min(SOON, seconds)
+            return not self.working_sets.rather_idles(call, patience)
         return self._shares.rather_computes(needed, num_new, self._tenants.num_running)
 
     def discard(self, sequence: Sequence) -> None:

@@ -77,10 +77,14 @@ class StepShares:
     def rather_computes(self, num_tokens: int, num_new: int, num_running: int) -> bool:
         """Whether so many prompt tokens take less time than is saved by one more sequence beside so
         many that generates `num_new` tokens: in one step, which has a price of its own, for all."""
+        seconds = self.prefill_seconds(num_tokens)
+        return seconds is not None and seconds < num_new * self._costs.base / (num_running + 1)
+
+    def prefill_seconds(self, num_tokens: int) -> float | None:
+        """Seconds by which so many first tokens of a prompt lengthen steps; None: not known yet."""
         if not self._costs.has_learnt:
-            return False
-        saved = num_new * self._costs.base / (num_running + 1)
-        return self.prompt_seconds(num_tokens, num_tokens * num_tokens // 2) < saved
+            return None
+        return self.prompt_seconds(num_tokens, num_tokens * num_tokens // 2)
 
     def begin(self, now: float, is_alone: bool = True) -> None:
         """A step begins at this second of a monotonic clock. is_alone: none is in flight."""

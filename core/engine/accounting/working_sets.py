@@ -29,7 +29,7 @@ from ...common.recent_means import RecentMeans
 
 LONG = 0.5  # seconds of a pause: what is held for longer ones is pinned
 LATE = 0.25  # seconds by which a program's next call may be late
-SOON = 0.05  # around a program's next call, while an engine rather idles; after its last one
+SOON = 0.05  # at most around a program's next call, while an engine rather idles; after its last
 NEWEST = 0.25  # weight of the newest program in what those of its kind add
 MOST_OWNERS = 1024  # whose programs are remembered
 MOST_PROGRAMS = 128  # of an owner: a count of their texts takes 4 microseconds for each
@@ -157,13 +157,13 @@ class WorkingSets(Generic[T]):
             return sum(it.size for it in expected if it.number < program.number)
         return sum(it.size for it in expected) + self._tokens_to_come(call)
 
-    def rather_idles(self, call: Call) -> bool:
+    def rather_idles(self, call: Call, patience: float) -> bool:
         """Whether a call had better wait even if nothing runs: its program has not begun, and
-        another is due about now, whose text it might evict."""
+        another is due about now, whose text it might evict. patience: seconds before and after."""
         if self._key(call) is None or self._program(call) is not None:
             return False
         texts = (text for it in self._expected.get(call.owner, ()) for text in it.texts)
-        return any(abs(it.expires - LATE - self._now) <= SOON for it in texts)
+        return any(abs(it.expires - LATE - self._now) <= patience for it in texts)
 
     def _tokens_to_come(self, call: Call) -> int:
         """Slots that the program of a call that has not begun, and those that have, will add."""
