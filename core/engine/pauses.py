@@ -87,8 +87,8 @@ class Pauses:
         evicts, or where nothing of its tenant runs, unless the engine rather idles."""
         if not self._tenants[call.owner].num_running:
             seconds = self._shares.prefill_seconds(needed)
-            patience = SOON if seconds is None else min(SOON, seconds)
-            return not self.working_sets.rather_idles(call, patience)
+            seconds_around = SOON if seconds is None else min(SOON, seconds)
+            return not self.working_sets.rather_idles(call, seconds_around)
         return self._shares.rather_computes(needed, num_new, self._tenants.num_running)
 
     def discard(self, sequence: Sequence) -> None:

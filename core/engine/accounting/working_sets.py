@@ -157,13 +157,13 @@ class WorkingSets(Generic[T]):
             return sum(it.size for it in expected if it.number < program.number)
         return sum(it.size for it in expected) + self._tokens_to_come(call)
 
-    def rather_idles(self, call: Call, patience: float) -> bool:
+    def rather_idles(self, call: Call, seconds_around: float) -> bool:
         """Whether a call had better wait even if nothing runs: its program has not begun, and
-        another is due about now, whose text it might evict. patience: seconds before and after."""
+        another is due about now, whose text it might evict. seconds_around: before and after."""
         if self._key(call) is None or self._program(call) is not None:
             return False
         texts = (text for it in self._expected.get(call.owner, ()) for text in it.texts)
-        return any(abs(it.expires - LATE - self._now) <= patience for it in texts)
+        return any(abs(it.expires - LATE - self._now) <= seconds_around for it in texts)
 
     def _tokens_to_come(self, call: Call) -> int:
         """Slots that the program of a call that has not begun, and those that have, will add."""
