@@ -171,8 +171,8 @@ class WorkingSets(Generic[T]):
             return 0
         owner = call.owner
         if owner not in self._to_add:
-            begun = self._programs.get(owner, {}).values()
-            open_ones = (it for it in begun if it.texts or it.num_running)
+            begun = self._programs.get(owner, OrderedDict[Key, _Program[T]]())
+            open_ones = (it for it in begun.values() if it.texts or it.num_running)
             self._to_add[owner] = sum(map(self._left_to_add, open_ones))
         return int(self._added[owner, call.hint.kind]) + self._to_add[owner]
 
