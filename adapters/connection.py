@@ -119,10 +119,18 @@ def connect(
             pins = [pinned(it, revision) for it in cast(list[str | Path], models)]
             backend = _routed(pins, process, restart, replicas, policy, settings, plugins)
         else:
+            _check_alone(policy)
             source = pinned(named, revision)
             backend = _started(source, process, restart, settings, plugins)
     plugins.started(backend)
     return backend
+
+
+def _check_alone(policy: str) -> None:
+    """Raise InvalidCall for a router's policy where there is no router."""
+    if policy != "affinity":
+        allowed = "none without replicas= or a list of servers; did you mean order=?"
+        raise InvalidCall("policy", policy, allowed)
 
 
 def _is_cluster(where: object) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+import forkroot
 from forkroot.adapters.http.server.runtime import Runtime
 from forkroot.adapters.http.server.settings import Settings
 from forkroot.adapters.router.joining import Joining, over_servers
@@ -69,6 +70,8 @@ def test_a_router_starts_over_the_servers_that_are_there() -> None:
             over_servers(["http://127.0.0.1:9"], "affinity")
         with pytest.raises(InvalidCall, match="policy"):
             over_servers([url], "best")
+        with pytest.raises(InvalidCall, match="policy='lmp': expected none without replicas"):
+            forkroot.connect(url, policy="lmp")
 
 
 def test_a_wrong_key_is_an_error_at_the_start() -> None:
