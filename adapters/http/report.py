@@ -19,6 +19,7 @@ from .client import RemoteBackend
 _FIELDS = {"next_use": "next use", "calls_left": "calls left", "tokens_left": "tokens left"}
 _LEAST_WIDTH = 100
 _EMPTY = "No call with a hint has ended yet: nothing is known of programs."
+_NO_GUESSES = "No hint guessed what follows yet: guesses are learned from runs that are over."
 _NOTE = (
     "Tokens of prompts; cached: not computed again; of roots: of prefixes that hints name; ahead:"
     " computed to put prefixes into the cache. Seconds are estimated from the engine's steps."
@@ -62,7 +63,8 @@ def show(report: ProgramReport) -> None:
     if report.num_left_out:
         out.print(f"({report.num_left_out:,} more kinds of programs are not shown)")
     out.print()
-    out.print(guesses_table(report.kinds))
+    guesses = guesses_table(report.kinds)
+    out.print(guesses if guesses.row_count else _NO_GUESSES)
     out.print(_NOTE, style="dim")
 
 

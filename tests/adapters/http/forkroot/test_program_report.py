@@ -192,6 +192,19 @@ def test_the_command_says_where_nothing_is_known(
     assert capsys.readouterr().out.startswith("No call with a hint has ended yet")
 
 
+def test_the_command_says_where_no_hint_has_guessed(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with forkroot.connect(url, api_key="one") as backend:
+        hint = ForkHint("", program="run", kind="writer")
+        backend.submit(Call((Text("a"),), Sampling(max_tokens=1), hint=hint)).result(60)
+    assert main(["report", url, "--api-key", "one"]) == 0
+    text = capsys.readouterr().out
+    assert "writer" in text
+    assert "No hint guessed what follows yet" in text
+    assert "early" not in text
+
+
 @pytest.mark.parametrize("key", ["wrong", "", "two words"])
 def test_the_command_names_a_key_that_is_not_known(
     url: str, key: str, capsys: pytest.CaptureFixture[str]
