@@ -99,20 +99,28 @@ SETTINGS = {
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_two_ranks_with_overlap_give_the_tokens_of_one_without(name: str, wanted) -> None:
-    rng = random.Random(len(name))
+    rng, is_short = random.Random(len(name)), "num_slots" in SETTINGS[name]
     with start(ranks=2, overlap=True, **SETTINGS[name]) as two:
-        replies = [two.submit(call) for call in rng.sample(CALLS, len(CALLS))]
-        doomed = [two.submit(call) for call in DOOMED]
-        for reply in doomed:
-            time.sleep(0.05)
-            two.cancel(reply)
-        for reply in replies:
-            check_results(reply.result(60), wanted[id(reply.call)])
-        for reply in doomed:
-            ids = reply.result(60).outputs[0].ids
-            assert ids == wanted[id(reply.call)].outputs[0].ids[: len(ids)]
+        for _ in range(5):  # how many calls run at a time depends on the machine
+            check_round(two, rng, wanted)
+            if not is_short or two.info().counters["retracted"]:
+                break
+            two.clear_cache()
         two.check()
-        assert two.info().counters["retracted"] > 0 or "num_slots" not in SETTINGS[name]
+        assert two.info().counters["retracted"] > 0 or not is_short
+
+
+def check_round(two: Any, rng: random.Random, wanted: Any) -> None:
+    replies = [two.submit(call) for call in rng.sample(CALLS, len(CALLS))]
+    doomed = [two.submit(call) for call in DOOMED]
+    for reply in doomed:
+        time.sleep(0.05)
+        two.cancel(reply)
+    for reply in replies:
+        check_results(reply.result(60), wanted[id(reply.call)])
+    for reply in doomed:
+        ids = reply.result(60).outputs[0].ids
+        assert ids == wanted[id(reply.call)].outputs[0].ids[: len(ids)]
 
 
 @pytest.mark.parametrize("overlap", [False, True])
