@@ -5,8 +5,8 @@ it. More programs in turn than the pool can hold would evict one another's texts
 So what a call left is not available to programs that began after its own, until that calls again
 and runs, or is late. Nothing is locked: what runs gets the memory that it needs, and where nothing
 of a tenant runs, its next call is admitted all the same: that of a program that has not begun only
-where none that has is due about now. Programs wait only for those of their own
-tenant. It knows neither sequences nor caches.
+where none that has is due about now. Programs wait only for those of their own tenant. It knows
+neither sequences nor caches.
 
 Texts get longer from call to call. Programs that began together and fit then would not fit later,
 and would evict one another. So a program that has not begun also waits until there is room for what
