@@ -4,10 +4,10 @@ Clients send constrained calls (each answer is checked against its constraint), 
 their edges, forks with hints, broken bodies, and streams that they close. Afterwards no slot may be
 held; the memory of the server's processes is sampled, and its slope after a warm-up has a bar.
 
-What is kept of texts is bounded, and would grow for hours: a long run begins with as many texts as
-fill it. The same goes for memory that was freed between what lives on: it depends on the most that
-was ever open at a time, whose records become rare but never end. So several times as many clients
-as later are at work for a while first.
+What is kept of texts and of words is bounded, and would grow for hours: a long run begins with as
+many new words as fill it, in each process that encodes texts. The same goes for memory that was
+freed between what lives on: it depends on the most that was ever open at a time, whose records
+become rare but never end. So several times as many clients as later are at work for a while first.
 
 Under load, memory depends on what is open at the moment: by tens of MB, more than hours of a small
 leak. So in a long run the clients pause from time to time until nothing is at work, the caches are
@@ -24,6 +24,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable
+from string import ascii_lowercase
 from typing import Any, NamedTuple
 
 from forkroot.benchmarks.campaign.legal import CHAT, COMPLETION, GENERATE, PATHS, legal
@@ -40,14 +41,14 @@ MAX_SLOPE = 1.0  # MB an hour after the warm-up
 MAX_GROWTH = 24.0  # MB over the last half of a run that is too short for a slope
 MAX_PROCESSES = 9  # the server, its engine, a spare one, compilers, and what they start in between
 _SECONDS_FOR_A_SLOPE = 1800.0
-_NUM_TEXTS, _NUM_SENTENCES = 300, 100  # which fill what is kept of texts
+_NUM_TEXTS, _NUM_SENTENCES = 300, 70  # which fill what is kept of texts and words
 _CROWD, _SECONDS_OF_CROWD = 5 * CLIENTS, 120.0  # clients with which a long run begins
 _SECONDS_OF_LOAD = 60.0  # between two pauses of a run that is long enough for a slope
 _SECONDS_TO_TRIM = SECONDS_BETWEEN_TRIMS + 2.0
 _SECONDS_TO_ANSWER, _TICK = 60.0, 1.0
 _BRANCHES = 6
 _FLUSH = "/flush_cache"
-_SENTENCE = "The city has good bicycle lanes, clean rivers and tree {}."
+_SENTENCE = "The city has good bicycle lanes, clean rivers and {}."
 # Small caches: all are soon full, and memory grows no more for them.
 _SLOTS = 8192
 _CACHES = ("--set", f"constraint_bytes={16 << 20}", "--set", f"logprob_bytes={4 << 20}")
@@ -91,14 +92,18 @@ class Soak:
         clock.cancel()
 
     async def _fill(self) -> None:
-        """Send texts of which every part is new."""
-        for number in range(_NUM_TEXTS):
-            ends = (self._chance.randrange(1000) for _ in range(_NUM_SENTENCES))
-            text = f"Text {number}. " + " ".join(_SENTENCE.format(end) for end in ends)
-            body = {"prompt": text, "max_tokens": 1}
-            answer = await self._ask(COMPLETION, body)
-            if answer.status != 200:
-                self.faults.append(f"fill: {answer.status} {answer.body[-200:]!r}")
+        """Send texts of which every part is new. The engine encodes prompts, the server chats."""
+        for _ in range(_NUM_TEXTS):
+            for path in (COMPLETION, CHAT):
+                text = " ".join(self._sentence() for _ in range(_NUM_SENTENCES))
+                messages = [{"role": "user", "content": text}]
+                content = {"prompt": text} if path == COMPLETION else {"messages": messages}
+                answer = await self._ask(path, {**content, "max_tokens": 1})
+                if answer.status != 200:
+                    self.faults.append(f"fill: {answer.status} {answer.body[-200:]!r}")
+
+    def _sentence(self) -> str:
+        return _SENTENCE.format("".join(self._chance.choices(ascii_lowercase, k=8)))
 
     async def _rest(self) -> None:
         """Wait until nothing is at work, empty the caches, wait until freed pages were given back,
