@@ -286,7 +286,7 @@ def main() -> None:
     options.add_argument("--replicas", type=int, nargs="+", default=[4, 16])
     known = (*POLICIES, "planned")
     options.add_argument("--policies", nargs="+", default=list(POLICIES), choices=known)
-    options.add_argument("--only", nargs="+", default=list(SHAPES), help="shapes")
+    options.add_argument("--only", nargs="+", default=list(SHAPES), choices=SHAPES, help="shapes")
     options.add_argument("--zipf", type=float, default=1.0, help="exponent of the tenants' sizes")
     options.add_argument("--scale", type=float, default=1.0, help="of the number of tenants")
     text = "so many times as many programs of each tenant"

@@ -10,11 +10,13 @@ from difflib import get_close_matches
 
 
 def closest(name: str, known: Iterable[str], cutoff: float = 0.7) -> str | None:
-    """The known name that is closest to `name`, ignoring case; None where none reaches the cutoff
-    (a similarity from 0 to 1, as in difflib)."""
-    by_letters = {it.lower(): it for it in sorted(known)}
-    near = get_close_matches(name.lower(), by_letters, 1, cutoff)
-    return by_letters[near[0]] if near else None
+    """The known name that is closest to `name`, ignoring case: one that reaches the cutoff (a
+    similarity from 0 to 1, as in difflib), or one of the same letters in another order; None where
+    there is neither."""
+    given, by_name = name.lower(), {it.lower(): it for it in sorted(known)}
+    near = get_close_matches(given, by_name, 1, cutoff)
+    near += [it for it in by_name if sorted(it) == sorted(given)]
+    return by_name[near[0]] if near else None
 
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.7) -> str:

@@ -32,3 +32,9 @@ def test_a_higher_cutoff_leaves_out_names_that_are_less_similar() -> None:
 
 def test_the_order_of_the_known_names_does_not_matter() -> None:
     assert {closest("mxn_tokens", names) for names in (KNOWN, KNOWN[::-1])} == {"min_tokens"}
+
+
+def test_letters_in_another_order_are_close_whatever_the_cutoff() -> None:
+    assert closest("lmp", ("dfs", "lpm")) == "lpm"
+    assert closest("LMP", ("dfs", "lpm"), 0.9) == "lpm"
+    assert closest("lxp", ("dfs", "lpm")) is None
