@@ -20,6 +20,7 @@ from .adapters.usage import read_settings
 from .core.api.config import EngineConfig
 from .core.api.protocol import Backend, BackendInfo, Call, CallFailed, InvalidModel, Sampling
 from .core.api.protocol import Text as Words
+from .core.model.hub.errors import NotOnHub
 from .core.model.hub.folders import is_dummy, is_hub_model, pinned
 from .examples.chat import visible
 
@@ -31,8 +32,9 @@ Starting: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
 def check(options: argparse.Namespace, load: Load, starting: Starting) -> int:
-    """Print what a model is and needs, and whether it runs here; 1 if it does not. No weights of
-    a hub model are downloaded. load: the backend of the options; starting: shows that it starts."""
+    """Print what a model is and needs, and whether it runs here; 1 if it does not, or if nothing
+    is known of it. No weights of a hub model are downloaded. load: the backend of the options;
+    starting: shows that it starts."""
     from .adapters.registry import registry
 
     out, report = console(highlight=False), dict[str, Any](model=options.model)
@@ -43,10 +45,12 @@ def check(options: argparse.Namespace, load: Load, starting: Starting) -> int:
             table.add_row(label, text)
             report |= values
     except (InvalidModel, CallFailed) as error:
-        report |= {"runs": False, "reason": str(error)}
+        is_found = not isinstance(error.__cause__, NotOnHub)
+        report |= {"runs": False if is_found else None, "reason": str(error)}
         reason = "A call failed: " if isinstance(error, CallFailed) else ""
         reason += visible(str(error))
-        verdict = Text.assemble(("It cannot be run. ", "bold red"), reason)
+        answer = "It cannot be run. " if is_found else "It was not found. "
+        verdict = Text.assemble((answer, "bold red"), reason)
     else:
         report |= {"runs": True, "reason": None}
         verdict = Text("It answers." if is_url(options.model) else "It can be run.", "bold green")

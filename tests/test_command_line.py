@@ -192,6 +192,20 @@ def test_check_says_why_a_checkpoint_cannot_be_run(
     assert "NoSuchForCausalLM" in out
 
 
+def test_check_does_not_judge_a_model_that_was_not_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    assert main(["check", "owner/name"]) == 1
+    printed = capsys.readouterr().out
+    assert (
+        "It was not found. model='owner/name' is not a folder here, and HF_HUB_OFFLINE" in printed
+    )
+    assert main(["check", "owner/name", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["runs"] is None
+
+
 def test_a_model_that_is_not_there_is_one_line_on_stderr(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
