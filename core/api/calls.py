@@ -195,8 +195,8 @@ class ForkHint:
     version: of this envelope; a runtime ignores what it does not know.
     program: name of the program that calls; calls with the same name are served as one program.
       With one, `root` may be "": the call shares no root.
-    kind: of which program this is a run: the name of its function, class or graph. It is only
-      counted by (`ProgramReport`).
+    kind: of which program this is a run: the name of its function, class or graph. Reports
+      count by it (`ProgramReport`), and the engine learns by it what its runs add to their prompts.
     calls_left: calls of the program that follow this one, on its longest path; 0: this is its last.
     tokens_left: tokens that the program is still to generate in all, beside this call's: those of
       its other calls that have not ended when this one begins, also of branches beside it.
@@ -319,8 +319,12 @@ def _is_hint(value: object) -> bool:
         and isinstance(value.program, str | None)
         and isinstance(value.kind, str | None)
         and all(v is None or type(v) is int for v in _numbers(value))
-        and (value.pause is None or type(value.pause) in (int, float))
+        and (value.pause is None or _is_number(value.pause))
     )
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and value == value  # not NaN
 
 
 def _numbers(hint: ForkHint) -> tuple[int | None, ...]:

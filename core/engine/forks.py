@@ -194,24 +194,26 @@ class RootPinning:
         # Roots that are sent ahead, by space and name: branches to come, of each call that does.
         self._expected: dict[tuple[str, str], dict[Job, int | None]] = {}
 
-    def expect(self, job: Job, now: float) -> None:
+    def expect(self, job: Job) -> None:
         """A call has come; if it sends a root ahead, branches may end before it is computed."""
         hint = self._hint(job)
         if hint is None or not hint.root:
             return
         key = space_of(job), hint.root
-        self._roots.trust.announce(key, _tenant(key[0]), hint.branches or 0, now)
-        if job.is_prefill_only:
+        is_branch = not job.is_prefill_only
+        self._roots.trust.arrive(job, key, _tenant(key[0]), hint.branches or 0, is_branch)
+        if not is_branch:
             self._expected.setdefault(key, {})[job] = hint.branches
-        else:
-            self._roots.trust.come(key, now)
 
-    def forget(self, job: Job) -> None:
+    def forget(self, job: Job, now: float) -> None:
         """A call has ended."""
         hint = self._hint(job)
-        if hint is None or not hint.root or not job.is_prefill_only:
+        if hint is None or not hint.root:
             return
         key = space_of(job), hint.root
+        self._roots.trust.leave(job, key, _tenant(key[0]), now)
+        if not job.is_prefill_only:
+            return
         expected = self._expected.get(key, {})
         expected.pop(job, None)
         if not expected:

@@ -57,12 +57,12 @@ class OpenJobs:
         self._jobs[job] = None
         now = self._clock()
         job.arrived = now if job.arrived is None else job.arrived
-        self._pinning.expect(job, now)  # by the clock: it may have waited for its constraint
         self.programs.begin(job, job.call, job.prompt, job.arrived)
         num_waiting = self._scheduler.num_waiting_of(job.call.owner)
         if num_waiting + len(job.sequences) > self._max_waiting:
             self.fail(job, self._overload(job))
             return
+        self._pinning.expect(job)
         if job.call.deadline is not None:
             expires = self._expiring[job] = job.arrived + job.call.deadline
             self._next_expiry = min(self._next_expiry, expires)
@@ -82,6 +82,7 @@ class OpenJobs:
 
     def emit(self) -> None:
         """Send chunks to streaming calls, and end the calls that are finished."""
+        self._scheduler.pauses.working_sets.note_time(self._clock())
         for sequence in list(self._scheduler.running):
             job = sequence.job
             if job not in self._jobs:
@@ -166,7 +167,7 @@ class OpenJobs:
 
     def _forget(self, job: Job) -> None:
         del self._jobs[job]
-        self._pinning.forget(job)
+        self._pinning.forget(job, self._clock())
         self._expiring.pop(job, None)
 
     def _stream(self, sequence: Sequence) -> None:

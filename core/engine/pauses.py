@@ -8,7 +8,8 @@ text of a short pause is not pinned, see `working_sets`. It knows nothing of wha
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import math
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 
 from ..api.batch import Ints
@@ -17,11 +18,12 @@ from ..radix.cache import Lease, RadixCache
 from .accounting.tenants import Tenants
 from .accounting.working_sets import LONG, SOON, WorkingSets, goes_on
 from .forks import GRACE, Roots, space_of
+from .queue import TRIED_PER_STEP
 from .sequence import Job, Sequence
 from .step_shares import StepShares
 
 LEAD = 0.1  # seconds before a program is due in which its text is loaded
-MOST_PAUSED = 1024  # programs whose text is to be loaded
+MOST_PAUSED = 256  # programs of a tenant whose text is to be loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class Pauses:
         self._shares = shares
         self.working_sets = WorkingSets(cache.count_idle, hints)
         self.held_back = set[str]()
+        self._num_held = Counter[str]()  # calls, by tenant, in this admission
+        self._next_try = math.inf  # when the engine idles no longer for what is due
         self._paused: OrderedDict[tuple[str, str], _Paused] = OrderedDict()
 
     def arrive(self, sequence: Sequence) -> None:
@@ -60,7 +64,8 @@ class Pauses:
     def start(self, sequence: Sequence) -> None:
         """A sequence starts."""
         self.end(sequence.job)
-        self.working_sets.begin(sequence, sequence.job.call, sequence.num_ids)
+        job, count = sequence.job, sequence.num_ids
+        self.working_sets.begin(sequence, job.call, count, is_root=job.is_prefill_only)
 
     def leave(self, sequence: Sequence, lease: Lease) -> None:
         """A sequence is about to give up its lease, by its end or a retraction."""
@@ -70,17 +75,34 @@ class Pauses:
         if has_ended and self._is_continued(sequence):
             self.working_sets.end(sequence.job.call, sequence.tokens, lease)
 
+    def prepare(self) -> None:
+        """Sequences are about to be admitted."""
+        self.working_sets.note_locks()
+        self._num_held.clear()
+
+    def reserved(self, sequence: Sequence) -> float:
+        """Slots that a sequence leaves to other programs of its tenant, as of before it locks what
+        it uses. Where many of its tenant are held back already, and its program has not begun, all:
+        to count them takes time, which others would wait."""
+        call = sequence.job.call
+        are_many = self._num_held[call.owner] >= TRIED_PER_STEP
+        if are_many and not self.working_sets.is_in_progress(call):
+            return math.inf
+        return self.working_sets.reserved(call)
+
     def holds_back(
-        self, sequence: Sequence, needed: int, available: int, num_new: int, is_overdue: bool
+        self, sequence: Sequence, needed: int, available: int, num_new: int, reserved: float
     ) -> bool:
-        """Whether a sequence leaves slots that are available, and of which it needs so many, to
-        other programs of its tenant. num_new: tokens that it is expected to generate."""
-        if needed > available or is_overdue or self._is_free(sequence.job.call, needed, num_new):
+        """Whether a sequence that needs so many slots, of so many, leaves them to other programs of
+        its tenant. num_new: tokens that it is expected to generate."""
+        if not reserved or available >= needed + reserved:
             return False
-        is_held = available < needed + self.working_sets.reserved(sequence.job.call)
-        if is_held:
-            self.held_back.add(sequence.job.call.owner)
-        return is_held
+        if self._is_free(sequence.job.call, needed, num_new):
+            return False
+        owner = sequence.job.call.owner
+        self._num_held[owner] += 1
+        self.held_back.add(owner)
+        return True
 
     def _is_free(self, call: Call, needed: int, num_new: int) -> bool:
         """Whether a call waits for no program: where that costs more than to compute what it
@@ -88,7 +110,9 @@ class Pauses:
         if not self._tenants[call.owner].num_running:
             seconds = self._shares.prefill_seconds(needed)
             seconds_around = SOON if seconds is None else min(SOON, seconds)
-            return not self.working_sets.rather_idles(call, seconds_around)
+            until = self.working_sets.idles_until(call, seconds_around)
+            self._next_try = min(self._next_try, math.inf if until is None else until)
+            return until is None
         return self._shares.rather_computes(needed, num_new, self._tenants.num_running)
 
     def discard(self, sequence: Sequence) -> None:
@@ -97,12 +121,14 @@ class Pauses:
         self.working_sets.leave(sequence)
 
     def expire(self, now: float) -> bool:
-        """Load what is due, and wait no longer for what is late; whether there is any."""
+        """Load what is due, and wait no longer for what is late; whether calls that were held back
+        may run now."""
         self.fetch(now)
-        has_late = self.working_sets.expire(now)
-        if has_late:
+        may_run = self.working_sets.expire(now) or now >= self._next_try
+        if may_run:
             self.held_back.clear()
-        return has_late
+            self._next_try = math.inf
+        return may_run
 
     def begin(self, sequence: Sequence, now: float) -> None:
         """A sequence has ended: keep what it leaves in the cache if its program goes on with it."""
@@ -136,6 +162,7 @@ class Pauses:
 
     def clear(self) -> None:
         """Forget all, because the cache is emptied."""
+        self.held_back.clear()
         self._paused.clear()
         self.working_sets.clear()
 
@@ -146,8 +173,9 @@ class Pauses:
         lease = self._cache.acquire(paused.namespace, paused.tokens, len(paused.tokens))
         self._cache.release_first(lease)
         self._paused[key] = paused
-        if len(self._paused) > MOST_PAUSED:
-            self._paused.popitem(last=False)
+        own = [it for it in self._paused if it[0] == key[0]]
+        if len(own) > MOST_PAUSED:
+            del self._paused[own[0]]
 
     def _pin(self, space: str, program: str, paused: _Paused) -> None:
         lease = self._cache.acquire(paused.namespace, paused.tokens, len(paused.tokens))

@@ -195,7 +195,7 @@ class Scheduler:
         available = self._memory.num_available
         self._prefilling.reset(self.running)
         self._blocked.clear()
-        self.pauses.working_sets.note_locks()
+        self.pauses.prepare()
         too_large, refused = list[Lease](), set[str]()  # refused: for whom no pin is released
         for sequence in self._queue.ranked(self._cache, skipped):
             name = sequence.job.call.owner
@@ -207,22 +207,25 @@ class Scheduler:
             if self._waits_for_prefix(sequence):
                 self._blocked.setdefault(name, 0)
                 continue
+            num_new = self._memory.ratio.expected(sequence)
+            is_overdue = self._queue.is_overdue(sequence)
+            reserved = 0 if is_overdue else self.pauses.reserved(sequence)
+            needed = sequence.num_ids - sequence.match_len + num_new
+            if self.pauses.holds_back(sequence, needed, available, num_new, reserved):
+                continue
             before = self._cache.num_available
             lease = self._acquire(sequence)
             available -= before - self._cache.num_available
-            num_new = self._memory.ratio.expected(sequence)
             needed = sequence.num_ids - lease.length + num_new
-            is_overdue, missing = self._queue.is_overdue(sequence), needed - available
+            if self.pauses.holds_back(sequence, needed, available, num_new, reserved):
+                available += self._memory.give_back(lease)  # those it waits for may need it
+                continue
+            missing = needed - available
             if missing > 0 and (is_overdue or name not in refused):
                 released = self._roots.make_room(missing, name, self._memory.holders, is_overdue)
                 available += released
                 if not released:
                     refused.add(name)
-            given = needed, available, num_new, is_overdue
-            if self.pauses.holds_back(sequence, *given):
-                available += self._memory.give_back(lease)  # those it waits for may need it
-                self._blocked.setdefault(name, 0)
-                continue
             if self._memory.fits(needed, available, self._roots.release_one):
                 available = max(0, available - needed)
                 self._start(sequence, lease)

@@ -3,60 +3,98 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, field
 
 from ...common.recent_means import RecentMeans
 
 NEWEST = 0.1  # weight of the newest root
-PATIENCE = 3.0  # seconds after a branch in which the next one of its root is expected
-MOST_ROOTS = 4096  # whose branches are awaited
+PATIENCE = 3.0  # seconds in which a root has no open call, until no more branches are awaited
+MEMORY = 60.0  # seconds in which a root that was judged is not judged again
+MOST_ROOTS = 1024  # of a tenant: whose branches are awaited; and which were judged
+Key = tuple[str, str]
 
 
 @dataclass(slots=True)
-class _Announced:
-    """A root: whose it is, its branches, and when no more of them are awaited."""
+class _Root:
+    """Its announced branches, those that came, its open calls, and without any, when no more of
+    them are awaited."""
 
-    tenant: str
     num_branches: int
-    expires: float
     num_come: int = 0
+    calls: set[Hashable] = field(default_factory=set)
+    expires: float = 0.0
+
+
+@dataclass(slots=True)
+class _Tenant:
+    """Its roots with open calls; those without, by expiry; and until when those that were judged
+    are not judged again."""
+
+    open: dict[Key, _Root] = field(default_factory=dict)
+    awaited: OrderedDict[Key, _Root] = field(default_factory=OrderedDict)
+    judged: OrderedDict[Key, float] = field(default_factory=OrderedDict)
 
 
 class Trust:
     """Shares of announced branches that come, by tenant: 1 where none was announced yet.
 
-    Roots are known by namespace (or whose names these are) and name.
+    A root is judged when none of its calls was open for a while: however long it and its branches
+    take, and however few of them run at a time. Roots are known by namespace (or whose names these
+    are) and name. No tenant's roots take the place of another's.
     """
 
     def __init__(self) -> None:
         self._shares = RecentMeans[str](NEWEST, start=1.0)
-        self._roots: OrderedDict[tuple[str, str], _Announced] = OrderedDict()  # by expiry
+        self._tenants: dict[str, _Tenant] = {}
 
     def of(self, tenant: str) -> float:
         """The share of this tenant's branches that come."""
         return self._shares[tenant]
 
-    def announce(self, key: tuple[str, str], tenant: str, branches: int, now: float) -> None:
-        """So many branches of a root are to come; nothing where that is known."""
-        if branches <= 0 or key in self._roots:
+    def arrive(self, call: Hashable, key: Key, tenant: str, branches: int, is_branch: bool) -> None:
+        """A call has come that names a root, and announces so many branches of it, if these are not
+        announced yet. is_branch: it is one of them."""
+        known = self._tenants.get(tenant)
+        if known is None and branches > 0:
+            known = self._tenants[tenant] = _Tenant()
+        if known is None or key in known.judged:
             return
-        self._roots[key] = _Announced(tenant, branches, now + PATIENCE)
-        if len(self._roots) > MOST_ROOTS:
-            self._judge_first()
-
-    def come(self, key: tuple[str, str], now: float) -> None:
-        """A branch of a root has come. Unknown roots are ignored."""
-        root = self._roots.get(key)
+        root = known.open.get(key) or known.awaited.pop(key, None)
+        if root is None and branches > 0:
+            root = _Root(branches)
         if root is not None:
-            root.num_come += 1
-            root.expires = now + PATIENCE
-            self._roots.move_to_end(key)
+            root.calls.add(call)
+            root.num_come += is_branch
+            known.open[key] = root
+
+    def leave(self, call: Hashable, key: Key, tenant: str, now: float) -> None:
+        """A call that names a root has ended. Unknown ones are ignored."""
+        known = self._tenants.get(tenant)
+        root = None if known is None else known.open.get(key)
+        if known is None or root is None:
+            return
+        root.calls.discard(call)
+        if root.calls:
+            return
+        root.expires = now + PATIENCE
+        known.awaited[key] = known.open.pop(key)
+        if len(known.awaited) > MOST_ROOTS:
+            self._judge_first(tenant, known, now)
 
     def expire(self, now: float) -> None:
         """Await no more branches of roots whose time is over."""
-        while self._roots and next(iter(self._roots.values())).expires <= now:
-            self._judge_first()
+        for tenant, known in list(self._tenants.items()):
+            while known.awaited and next(iter(known.awaited.values())).expires <= now:
+                self._judge_first(tenant, known, now)
+            while known.judged and next(iter(known.judged.values())) <= now:
+                known.judged.popitem(last=False)
+            if not (known.open or known.awaited or known.judged):
+                del self._tenants[tenant]
 
-    def _judge_first(self) -> None:
-        _, root = self._roots.popitem(last=False)
-        self._shares.add(root.tenant, min(1.0, root.num_come / root.num_branches))
+    def _judge_first(self, tenant: str, known: _Tenant, now: float) -> None:
+        key, root = known.awaited.popitem(last=False)
+        self._shares.add(tenant, min(1.0, root.num_come / root.num_branches))
+        known.judged[key] = now + MEMORY
+        if len(known.judged) > MOST_ROOTS:
+            known.judged.popitem(last=False)

@@ -32,6 +32,7 @@ LATE = 0.25  # seconds by which a program's next call may be late
 SOON = 0.05  # at most around a program's next call, while an engine rather idles; after its last
 NEWEST = 0.25  # weight of the newest program in what those of its kind add
 MOST_OWNERS = 1024  # whose programs are remembered
+MOST_KINDS = 256  # of an owner: of which is known what their programs add
 MOST_PROGRAMS = 128  # of an owner: a count of their texts takes 4 microseconds for each
 MOST_TEXTS = 16  # of a program
 Key: TypeAlias = tuple[str | None, str, str]
@@ -52,16 +53,17 @@ class _Text(Generic[T]):
 @dataclass(slots=True, eq=False)
 class _Program(Generic[T]):
     """number: how many programs began before it. size: slots of its texts, as of the last count.
-    first, longest: tokens of its first prompt, and of its longest text. num_running: its calls that
-    run."""
+    first, longest: tokens of its first prompt, and of its longest text, roots left out.
+    num_running: its calls that run. is_over: it has said so."""
 
     owner: str
     number: int
     kind: str | None
-    first: int
-    longest: int
+    first: int | None = None
+    longest: int = 0
     size: int = 0
     num_running: int = 0
+    is_over: bool = False
     texts: list[_Text[T]] = field(default_factory=list)
 
 
@@ -78,7 +80,7 @@ class WorkingSets(Generic[T]):
         self._hints = hints
         self._is_counted = False
         self._numbers = count()
-        self._added = RecentMeans[tuple[str, str | None]](NEWEST, start=0.0)  # by owner and kind
+        self._added: OrderedDict[str, RecentMeans[str]] = OrderedDict()  # by owner, by kind
         self._to_add: dict[str, int] = {}  # by programs that are not over, by owner, once summed
         self._now = 0.0
         self._programs: OrderedDict[str, OrderedDict[Key, _Program[T]]] = OrderedDict()
@@ -98,8 +100,9 @@ class WorkingSets(Generic[T]):
             found.expires = math.inf
             self._users[user] = program, found
 
-    def begin(self, user: Hashable, call: Call, num_tokens: int) -> None:
-        """A call with these many tokens starts, and locks what it uses; its program has begun."""
+    def begin(self, user: Hashable, call: Call, num_tokens: int, is_root: bool = False) -> None:
+        """A call with these many tokens starts, and locks what it uses; its program has begun.
+        is_root: it computes a root only. The name of a program that is over may be used again."""
         self.leave(user)
         self.note_locks()
         self._to_add.clear()
@@ -108,11 +111,14 @@ class WorkingSets(Generic[T]):
             return
         programs = self._programs.setdefault(owner, OrderedDict())
         self._programs.move_to_end(owner)
-        if key not in programs:
+        program = programs.get(key)
+        if program is None or (program.is_over and not program.num_running and not program.texts):
             kind = None if call.hint is None else call.hint.kind
-            programs[key] = _Program(owner, next(self._numbers), kind, num_tokens, num_tokens)
-        programs[key].num_running += 1
-        programs[key].longest = max(programs[key].longest, num_tokens)
+            program = programs[key] = _Program(owner, next(self._numbers), kind)
+        program.num_running += 1
+        if not is_root:
+            program.first = num_tokens if program.first is None else program.first
+            program.longest = max(program.longest, num_tokens)
         programs.move_to_end(key)
         if len(programs) > MOST_PROGRAMS:
             self._forget([programs.popitem(last=False)[1]])
@@ -146,6 +152,10 @@ class WorkingSets(Generic[T]):
         elif pause < LONG:
             self._expect(program, _Text(tokens.copy(), lease, self._now + pause + LATE))
 
+    def is_in_progress(self, call: Call) -> bool:
+        """Whether the program of a call has begun, and is remembered."""
+        return self._program(call) is not None
+
     def reserved(self, call: Call) -> int:
         """Slots that are not available to a call: of programs that began before its own, and where
         that has not begun, those that all are expected to add."""
@@ -157,13 +167,16 @@ class WorkingSets(Generic[T]):
             return sum(it.size for it in expected if it.number < program.number)
         return sum(it.size for it in expected) + self._tokens_to_come(call)
 
-    def rather_idles(self, call: Call, seconds_around: float) -> bool:
-        """Whether a call had better wait even if nothing runs: its program has not begun, and
-        another is due about now, whose text it might evict. seconds_around: before and after."""
+    def idles_until(self, call: Call, seconds_around: float) -> float | None:
+        """Until when a call had better wait even if nothing runs: its program has not begun, and
+        others are due about now, whose texts it might evict. seconds_around: before and after.
+        None: it need not wait."""
         if self._key(call) is None or self._program(call) is not None:
-            return False
+            return None
         texts = (text for it in self._expected.get(call.owner, ()) for text in it.texts)
-        return any(abs(it.expires - LATE - self._now) <= seconds_around for it in texts)
+        dues = (it.expires - LATE for it in texts)
+        ends = (due + seconds_around for due in dues if abs(due - self._now) <= seconds_around)
+        return max(ends, default=None)
 
     def _tokens_to_come(self, call: Call) -> int:
         """Slots that the program of a call that has not begun, and those that have, will add."""
@@ -174,11 +187,20 @@ class WorkingSets(Generic[T]):
             begun = self._programs.get(owner, OrderedDict[Key, _Program[T]]())
             open_ones = (it for it in begun.values() if it.texts or it.num_running)
             self._to_add[owner] = sum(map(self._left_to_add, open_ones))
-        return int(self._added[owner, call.hint.kind]) + self._to_add[owner]
+        return self._added_by(owner, call.hint.kind) + self._to_add[owner]
 
     def _left_to_add(self, program: _Program[T]) -> int:
-        whole = int(self._added[program.owner, program.kind])
-        return max(0, whole - (program.longest - program.first))
+        whole = self._added_by(program.owner, program.kind)
+        return max(0, whole - (program.longest - (program.first or 0)))
+
+    def _added_by(self, owner: str, kind: str | None) -> int:
+        """Tokens that a program of this kind adds; 0 where that is not known."""
+        known = self._added.get(owner)
+        return 0 if known is None or kind is None else int(known[kind])
+
+    def note_time(self, now: float) -> None:
+        """Calls that end from now on end at this second."""
+        self._now = now
 
     def expire(self, now: float) -> bool:
         """Wait no longer for calls that are late; whether there are any."""
@@ -224,9 +246,16 @@ class WorkingSets(Generic[T]):
 
     def _end_program(self, program: _Program[T]) -> None:
         """It is over, unless some of its branches are about to call."""
-        if program.kind is not None:
+        if program.kind is not None and program.first is not None and not program.is_over:
             added = program.longest - program.first
-            self._added.add((program.owner, program.kind), added, first=added)
+            means = self._added.setdefault(
+                program.owner, RecentMeans[str](NEWEST, start=0.0, most=MOST_KINDS)
+            )
+            means.add(program.kind, added, first=added)
+            self._added.move_to_end(program.owner)
+            if len(self._added) > MOST_OWNERS:
+                self._added.popitem(last=False)
+        program.is_over = True
         for text in program.texts:
             if text.expires < math.inf:
                 text.expires = min(text.expires, self._now + SOON)

@@ -158,6 +158,7 @@ REFUSED_CALLS = [
     ("hint", ForkHint("root", branches="3")),
     ("hint", ForkHint("root", prefix_end=1.5)),
     ("hint", ForkHint("root", prefix_end=True)),
+    ("hint", ForkHint("", program="program", pause=float("nan"))),
     ("stream", 1),
     ("namespace", None),
     ("namespace", ["a"]),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from forkroot.core.api.protocol import Call, ForkHint, Sampling, Text
 from forkroot.core.engine.accounting import trust as trusts
-from forkroot.core.engine.accounting.trust import PATIENCE, Trust
+from forkroot.core.engine.accounting.trust import MEMORY, PATIENCE, Trust
 from forkroot.core.engine.forks import Roots
 from forkroot.core.radix.cache import RadixCache
 
@@ -329,16 +329,24 @@ def root_of(cache, number, size=10):
     return lease
 
 
+def send(trust, name, announced, come, now, tenant="me"):
+    """The calls of a root: one sends it ahead, and then branches come. All are short."""
+    key = tenant, name
+    trust.arrive("ahead", key, tenant, announced, False)
+    for number in range(come):
+        trust.arrive(number, key, tenant, announced, True)
+    for call in ("ahead", *range(come)):
+        trust.leave(call, key, tenant, now)
+
+
 def num_pinned(announced, come):
     """Roots of ten tokens that a tenant has pinned at once, of many with so many branches."""
     cache = RadixCache(1000)
     roots = Roots(cache, timeout=100.0)
     for number in range(300):
         now, name = 0.1 * number, f"{number}"
-        roots.trust.announce(("me", name), "me", announced or 0, now)
         roots.pin("me", name, root_of(cache, number), announced, now)
-        for _ in range(come):
-            roots.trust.come(("me", name), now)
+        send(roots.trust, name, announced or 0, come, now)
         roots.expire(now)
     return len(roots)
 
@@ -360,29 +368,78 @@ def test_calls_with_hints_tell_which_branches_come(bench, call):
 
 def test_a_tenant_is_trusted_again_once_its_branches_come():
     trust = Trust()
-    trust.come(("me", "unknown"), 0.0)
+    send(trust, "unknown", 0, 1, 0.0)
     assert trust.of("me") == 1.0
     for number in range(50):
-        for _ in range(2):
-            trust.announce(("me", f"{number}"), "me", 4, 0.0)
-        trust.come(("me", f"{number}"), 0.0)
+        send(trust, f"{number}", 4, 1, 0.0)
     trust.expire(PATIENCE - 0.1)
     assert trust.of("me") == 1.0
     trust.expire(PATIENCE)
     assert 0.25 <= trust.of("me") < 0.26
     assert trust.of("other") == 1.0
-    for number in range(50):
-        trust.announce(("me", f"{number}"), "me", 1, 20.0)
-        for _ in range(3):
-            trust.come(("me", f"{number}"), 20.0)
+    for number in range(50, 100):
+        send(trust, f"{number}", 1, 3, 20.0)
     trust.expire(40.0)
     assert 0.99 < trust.of("me") <= 1.0
 
 
-def test_a_flood_of_announcements_takes_no_memory(monkeypatch):
-    monkeypatch.setattr(trusts, "MOST_ROOTS", 3)
+def test_slow_branches_are_awaited_as_long_as_calls_of_their_root_are_open():
+    trust, key = Trust(), ("me", "root")
+    trust.arrive("ahead", key, "me", 8, False)
+    trust.expire(10.0)  # computing the root takes this long
+    running = []
+    for number in range(8):  # two at a time, five seconds each
+        trust.arrive(number, key, "me", 0, True)
+        running.append(number)
+        if number == 0:
+            trust.leave("ahead", key, "me", 10.0)
+        if len(running) == 2:
+            trust.expire(10.0 + 5 * number)
+            trust.leave(running.pop(0), key, "me", 10.0 + 5 * number)
+    for number in running:
+        trust.leave(number, key, "me", 50.0)
+    trust.expire(50.0 + PATIENCE)
+    assert trust.of("me") == 1.0
+
+
+def test_a_late_branch_does_not_announce_all_of_them_again():
     trust = Trust()
+    send(trust, "root", 4, 3, 0.0)
+    trust.expire(PATIENCE)
+    judged = trust.of("me")
+    send(trust, "root", 4, 1, 10.0)
+    trust.expire(10.0 + PATIENCE)
+    assert trust.of("me") == judged == pytest.approx(1 - 0.1 / 4)
+    trust.expire(PATIENCE + MEMORY)
+    send(trust, "root", 4, 4, 100.0)
+    trust.expire(100.0 + PATIENCE)
+    assert trust.of("me") > judged
+
+
+def test_a_flood_of_announcements_takes_no_memory_and_harms_no_other(monkeypatch):
+    monkeypatch.setattr(trusts, "MOST_ROOTS", 3)
+    trust, key = Trust(), ("me", "root")
+    trust.arrive("ahead", key, "me", 2, False)
+    trust.leave("ahead", key, "me", 0.0)
     for number in range(100):
-        trust.announce(("me", f"{number}"), "me", 4, 0.0)
-    assert len(trust._roots) == 3
-    assert trust.of("me") < 0.01
+        send(trust, f"{number}", 4, 0, 0.1, tenant="liar")
+    (mine, liar) = trust._tenants.values()
+    assert len(mine.awaited) == 1
+    assert len(liar.awaited) == len(liar.judged) == 3
+    assert trust.of("liar") < 0.01
+    for number in range(2):
+        trust.arrive(number, key, "me", 0, True)
+        trust.leave(number, key, "me", 0.2)
+    trust.expire(1 + PATIENCE)
+    assert trust.of("me") == 1.0
+    trust.expire(2 + PATIENCE + MEMORY)
+    assert not trust._tenants
+
+
+def test_a_call_that_is_refused_announces_nothing(bench, call):
+    world = bench(max_waiting=1)
+    for number in range(5):
+        world.submit(plant(call, root=f"root {number}", branches=4))
+    (known,) = world.roots.trust._tenants.values()
+    assert len(known.open) == 1
+    world.drain()

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forkroot.core.api.protocol import Call, ForkHint, Sampling, Tokens
+from forkroot.core.engine import pauses
 
 from ..conftest import Bench
 
@@ -138,6 +139,16 @@ def test_a_long_pause_leaves_the_pool_first_and_comes_back_before_the_program(be
     answer = ask(world, *AGENT, 7, hint=paused())
     assert answer.usage.cached_tokens == len(AGENT)
     assert world.cache.host.num_loaded == loaded
+
+
+def test_programs_of_one_tenant_make_nobody_forget_those_of_another(bench, monkeypatch):
+    monkeypatch.setattr(pauses, "MOST_PAUSED", 3)
+    world = bench(num_slots=400, host_slots=900)
+    ask(world, *AGENT, hint=paused(pause=5.0), namespace="honest")
+    for number in range(6):
+        ask(world, 7, hint=paused(f"agent {number}", pause=5.0), namespace="liar")
+    spaces = [space for space, _ in world.scheduler.pauses._paused]
+    assert spaces == ["honest", "liar", "liar", "liar"]
 
 
 def test_clearing_the_cache_forgets_what_was_to_come_back(bench):

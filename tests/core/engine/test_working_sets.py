@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forkroot.core.api.protocol import Call, ForkHint, Sampling, Tokens
+from forkroot.core.engine import pauses
 from forkroot.core.engine.accounting import working_sets
 from forkroot.core.engine.accounting.working_sets import LATE, SOON, WorkingSets
 
@@ -113,6 +114,146 @@ def test_an_engine_idles_for_a_moment_before_another_program_begins(bench):
     world.now = SOON + 0.01
     assert steps_until(world, new) < 8
     assert not world.engine.is_waiting
+
+
+def test_a_call_that_waited_for_a_due_program_runs_soon_though_another_tenant_is_busy(bench):
+    world = bench(num_slots=300, max_running=4)
+    world.submit(call_of(text_of(1, 100), 2, goes_on("program")))
+    world.drain()
+    world.submit(call_of(text_of(2, 10), 100, namespace="other"))
+    for _ in range(3):
+        world.step()
+    new = world.submit(call_of(text_of(3, 170), 1, goes_on("new")))
+    world.step()
+    assert world.scheduler.pauses.held_back == {""}
+    world.now = SOON + 0.001
+    assert steps_until(world, new) < 8
+    assert world.now < LATE
+    world.drain()
+
+
+def test_a_text_is_expected_as_long_after_a_slow_step(bench):
+    world = bench(num_slots=200, max_running=4)
+    run = world.runner.run
+
+    def slow(batch):
+        world.now += 2 * LATE
+        return run(batch)
+
+    world.runner.run = slow
+    world.submit(call_of(text_of(2, 10), 60))
+    answer = world.submit(call_of(text_of(1, 60), 2, goes_on("program")))
+    while not answer.done():
+        world.step()
+    sets, ended = world.scheduler.pauses.working_sets, world.now
+    sets.expire(ended + LATE - 0.01)
+    assert sets.reserved(call_of([1])) > 0
+    sets.expire(ended + LATE)
+    assert sets.reserved(call_of([1])) == 0
+
+
+def test_a_call_that_waits_for_its_own_programs_retracts_no_call_of_another_tenant(bench):
+    world = bench(num_slots=400, max_running=6, context_len=256, chunk_tokens=256)
+    world.submit(call_of(text_of(1, 60), 2, goes_on("program", pause=0.45)))
+    world.drain()
+    world.submit(call_of(text_of(8, 5), 200))
+    for number in range(3):
+        world.submit(call_of(text_of(2 + number, 60), 60, namespace="other"))
+    for _ in range(10):
+        world.step()
+    new = world.submit(call_of(text_of(9, 150), 1))
+    for _ in range(20):
+        world.step()
+    assert not new.done()
+    assert world.scheduler.pauses.held_back == {""}
+    assert world.engine.counters.retracted == 0
+    world.now = 1.0
+    world.drain()
+
+
+def test_calls_that_are_held_back_lock_nothing_and_are_counted_to_a_limit(bench, monkeypatch):
+    monkeypatch.setattr(pauses, "TRIED_PER_STEP", 3)
+    world, running = crowded(bench)
+    waiting = [world.submit(call_of(text_of(n, 50), 1, goes_on(f"{n}"))) for n in range(3, 13)]
+    acquired, counted = [], []
+    acquire, reserved = world.cache.acquire, world.scheduler.pauses.working_sets.reserved
+    monkeypatch.setattr(world.cache, "acquire", lambda *a: acquired.append(a) or acquire(*a))
+    monkeypatch.setattr(
+        world.scheduler.pauses.working_sets,
+        "reserved",
+        lambda call: counted.append(call) or reserved(call),
+    )
+    world.step()
+    assert not acquired
+    assert len(counted) == 3
+    assert not running.done()
+    while not all(it.done() for it in waiting):
+        world.now += 0.01
+        world.step()
+    assert world.now < 10 * LATE
+
+
+def test_the_name_of_a_program_that_is_over_is_that_of_a_new_one():
+    sets = WorkingSets(count_of, hints=True)
+
+    def call(program, calls_left, kind="writer"):
+        return call_of([1], hint=ForkHint("", program=program, calls_left=calls_left, kind=kind))
+
+    for run in range(3):
+        for number, calls_left in enumerate([1, 0]):
+            size = 100 * run + 30 * number
+            sets.begin(number, call("writer 7", calls_left), size)
+            sets.stop(call("writer 7", calls_left))
+            tokens = np.full(size + 1, 1, np.int32)
+            sets.arrive(2, call("writer 7", 0), tokens)
+            sets.leave(2)
+            sets.end(call("writer 7", calls_left), tokens, (10 * run + number, 0))
+    sets.clear()
+    assert sets.reserved(call("writer 8", 1)) == 31
+    assert sets.reserved(call("writer 8", 1, "other")) == 0
+
+
+def test_a_root_is_not_the_first_prompt_of_a_program():
+    sets = WorkingSets(count_of, hints=True)
+    hint = ForkHint("", program="program", calls_left=0, kind="judge")
+    call = call_of([1], hint=hint)
+    for size, is_root in ((20, True), (100, False)):
+        sets.begin(size, call, size, is_root)
+        sets.stop(call)
+    sets.end(call, np.full(110, 1, np.int32), (1, 10))
+    sets.clear()
+    assert sets.reserved(call_of([1], hint=ForkHint("", program="new", kind="judge"))) == 10
+
+
+def test_kinds_of_one_tenant_make_nobody_forget_those_of_another(monkeypatch):
+    monkeypatch.setattr(working_sets, "MOST_KINDS", 3)
+    sets = WorkingSets(count_of, hints=True)
+    for number, name in enumerate(["modest", *["flood"] * 9]):
+        hint = ForkHint("", program=f"{number}", calls_left=0, kind=f"kind {number}")
+        call = call_of([1], hint=hint, namespace=name)
+        sets.begin(number, call, 10)
+        sets.stop(call)
+        sets.end(call, np.full(60, 1, np.int32), (number, 0))
+    added = [
+        sets.reserved(call_of([1], hint=ForkHint("", program="new", kind=kind), namespace=name))
+        for name, kind in (("modest", "kind 0"), ("flood", "kind 1"), ("flood", "kind 9"))
+    ]
+    assert added == [50, 0, 50]
+
+
+def test_no_more_texts_and_tenants_are_remembered_than_are_allowed(monkeypatch):
+    monkeypatch.setattr(working_sets, "MOST_TEXTS", 2)
+    monkeypatch.setattr(working_sets, "MOST_OWNERS", 2)
+    sets = WorkingSets(count_of, hints=True)
+    for owner in range(4):
+        call = call_of([1], hint=goes_on("program"), namespace=f"{owner}")
+        for number in range(5):
+            sets.begin(number, call, 1)
+            sets.end(call, np.array([1], np.int32), (10 * owner + number, 10))
+    held = [sets.reserved(call_of([1], namespace=f"{owner}")) for owner in range(4)]
+    assert held == [0, 0, 20, 20]
+    sets.clear()
+    assert sets.reserved(call_of([1], namespace="3")) == 0
 
 
 def test_what_a_program_that_is_over_has_left_is_soon_available():
