@@ -116,6 +116,26 @@ def test_an_engine_idles_for_a_moment_before_another_program_begins(bench):
     assert not world.engine.is_waiting
 
 
+def test_an_engine_idles_no_longer_than_it_takes_to_compute_again(bench, monkeypatch):
+    world = bench(num_slots=200)
+    monkeypatch.setattr(world.scheduler.shares, "prefill_seconds", lambda num_tokens: SOON / 5)
+    world.submit(call_of(text_of(1, 100), 2, goes_on("program")))
+    world.drain()
+    new = world.submit(call_of(text_of(3, 150), 1, goes_on("new")))
+    assert steps_until(world, new, 5) == 5
+    world.now = SOON / 5 + 0.001
+    assert steps_until(world, new) < 8
+
+
+def test_no_call_waits_where_that_costs_more_than_to_compute_again(bench, monkeypatch):
+    world, running = crowded(bench)
+    monkeypatch.setattr(world.scheduler.shares, "rather_computes", lambda *work: True)
+    waiting = world.submit(call_of(text_of(3, 50), 1))
+    assert steps_until(world, waiting) < 8
+    assert not running.done()
+    world.drain()
+
+
 def test_a_call_that_waited_for_a_due_program_runs_soon_though_another_tenant_is_busy(bench):
     world = bench(num_slots=300, max_running=4)
     world.submit(call_of(text_of(1, 100), 2, goes_on("program")))
