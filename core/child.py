@@ -17,7 +17,7 @@ from .api.protocol import Call, CallFailed, Chat, Chunk, Completion, ForkrootErr
 from .api.reply import Mailbox
 from .common import compiling
 from .common.fair_executor import FairExecutor
-from .common.memory import keep_freed, trim_regularly
+from .common.memory import give_back_freed, keep_freed, trim_regularly
 from .engine.pending_calls import aborted
 from .local import LocalBackend
 from .model.checkpoint.loops import load_compiler
@@ -102,7 +102,10 @@ class RequestHandler:
     def _answer(self, kind: str, number: int, *details: Any) -> None:
         try:
             action = self._start if kind == "start" else getattr(self._backend, kind)
-            self._connection.send("result", number, action(*details))
+            result = action(*details)
+            if kind == "clear_cache":
+                give_back_freed()
+            self._connection.send("result", number, result)
         except Exception as error:
             self._connection.send("refused", number, sendable(error))
 

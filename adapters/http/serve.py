@@ -83,7 +83,7 @@ def _run(server: uvicorn.Server, backend: Backend) -> bool:
     often, interval = gc.get_threshold(), sys.getswitchinterval()
     gc.set_threshold(_NEW_OBJECTS, *often[1:])
     sys.setswitchinterval(min(interval, _SECONDS_BETWEEN_SWITCHES))
-    stop_trimming = trim_regularly()
+    stop_trimming = trim_regularly(collects=True)
     try:
         watch.start()
         server.run()

@@ -42,16 +42,17 @@ MAX_GROWTH = 24.0  # MB over the last half of a run that is too short for a slop
 MAX_PROCESSES = 9  # the server, its engine, a spare one, compilers, and what they start in between
 _SECONDS_FOR_A_SLOPE = 1800.0
 _NUM_TEXTS, _NUM_SENTENCES = 300, 70  # which fill what is kept of texts and words
-_CROWD, _SECONDS_OF_CROWD = 5 * CLIENTS, 120.0  # clients with which a long run begins
+_CROWD, _SECONDS_OF_CROWD = 5 * CLIENTS, 300.0  # clients with which a long run begins
 _SECONDS_OF_LOAD = 60.0  # between two pauses of a run that is long enough for a slope
 _SECONDS_TO_TRIM = SECONDS_BETWEEN_TRIMS + 2.0
 _SECONDS_TO_ANSWER, _TICK = 60.0, 1.0
 _BRANCHES = 6
 _FLUSH = "/flush_cache"
 _SENTENCE = "The city has good bicycle lanes, clean rivers and {}."
-# Small caches: all are soon full, and memory grows no more for them.
+# Small caches: all are soon full, memory grows no more for them, and depends little on which
+# constraints were the last ones.
 _SLOTS = 8192
-_CACHES = ("--set", f"constraint_bytes={16 << 20}", "--set", f"logprob_bytes={4 << 20}")
+_CACHES = ("--set", f"constraint_bytes={2 << 20}", "--set", f"logprob_bytes={4 << 20}")
 _KINDS = ("constrained",) * 4 + ("legal",) * 3 + ("fork", "wrong", "dropped")
 
 

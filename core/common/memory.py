@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import threading
 from collections.abc import Callable
@@ -35,10 +36,12 @@ def keep_freed(num_bytes: int) -> None:
         malloc.mallopt(_TRIM_THRESHOLD, num_bytes)
 
 
-def trim_regularly(seconds: float = SECONDS_BETWEEN_TRIMS) -> Callable[[], None]:
+def trim_regularly(
+    seconds: float = SECONDS_BETWEEN_TRIMS, collects: bool = False
+) -> Callable[[], None]:
     """Give pages that hold nothing back to the system every so many seconds, in a thread, until the
     function that this returns is called; and let all threads allocate in one heap, so that each can
-    use what another frees. Only for a process of its own.
+    use what another frees. Only for a process of its own. collects: garbage is collected before.
 
     Without it a heap grows for hours: what stays for a while comes to lie between large arrays
     that are freed soon, and the next ones fit into no gap.
@@ -50,10 +53,20 @@ def trim_regularly(seconds: float = SECONDS_BETWEEN_TRIMS) -> Callable[[], None]
 
     def run() -> None:
         while not stopped.wait(seconds):
+            if collects:
+                gc.collect()
             malloc.malloc_trim(0)
 
     threading.Thread(target=run, name="forkroot-trim", daemon=True).start()
     return stopped.set
+
+
+def give_back_freed() -> None:
+    """Collect garbage, and give pages that hold nothing back to the system. Takes tens of
+    milliseconds, in which no other thread of Python runs."""
+    gc.collect()
+    if (malloc := _malloc()) is not None:
+        malloc.malloc_trim(0)
 
 
 @cache
