@@ -198,11 +198,10 @@ class Scheduler:
         self.pauses.prepare()
         too_large, refused = list[Lease](), set[str]()  # refused: for whom no pin is released
         for sequence in self._queue.ranked(self._cache, skipped):
-            name = sequence.job.call.owner
+            call, name = sequence.job.call, sequence.job.call.owner
             if not self._has_row or name in skipped:
                 self._is_changed = True  # for those that were not looked at
-                namespace = sequence.job.call.namespace  # its tokens on the host come back
-                self._cache.fetch(namespace, sequence.tokens, sequence.match_limit)
+                self._cache.fetch(call.namespace, sequence.tokens, sequence.match_limit)
                 break
             if self._waits_for_prefix(sequence):
                 self._blocked.setdefault(name, 0)
@@ -220,8 +219,8 @@ class Scheduler:
             if self.pauses.holds_back(sequence, needed, available, num_new, reserved):
                 available += self._memory.give_back(lease)  # those it waits for may need it
                 continue
-            missing = needed - available
-            if missing > 0 and (is_overdue or name not in refused):
+            if needed > available and (is_overdue or name not in refused):
+                missing = needed - available
                 released = self._roots.make_room(missing, name, self._memory.holders, is_overdue)
                 available += released
                 if not released:
