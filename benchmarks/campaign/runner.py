@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from forkroot.benchmarks.common.processes import command_of
+from forkroot.benchmarks.common.processes import command_of, family
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,26 +119,21 @@ def run(name: str, scenario: Scenario, plan: Plan) -> Verdict:
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="forkroot-campaign-") as folder:
         result, log = Path(folder) / "verdict.json", Path(folder) / "log"
-        with log.open("wb") as out:
-            process = subprocess.Popen(
-                [
-                    *(sys.executable, "-c", _WORKER, scenario.__module__, scenario.__name__),
-                    *(name, json.dumps(asdict(plan)), str(result)),
-                ],
-                env=_environment({MARK: mark, "TMPDIR": folder}),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        command = [
+            *(sys.executable, "-c", _WORKER, scenario.__module__, scenario.__name__),
+            *(name, json.dumps(asdict(plan)), str(result)),
+        ]
+        process: subprocess.Popen[bytes] | None = None
         try:
+            process = _start(command, _environment({MARK: mark, "TMPDIR": folder}), log)
             process.wait(plan.bound)
             left = _left(mark, min(plan.slack, _SECONDS_TO_END))
         except subprocess.TimeoutExpired:
             left = None
         finally:
             kill_marked(mark)
-            process.wait()
+            if process is not None:
+                process.wait()
         verdict = _verdict(name, result, log)
     seconds = round(time.monotonic() - start, 1)
     if left is None:
@@ -148,6 +143,28 @@ def run(name: str, scenario: Scenario, plan: Plan) -> Verdict:
         reason = "; ".join(filter(None, [verdict.reason, f"processes left: {left}"]))
         verdict = replace(verdict, passed=False, reason=reason)
     return replace(verdict, seconds=seconds)
+
+
+def _start(
+    command: list[str], environment: Mapping[str, str], log: Path
+) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own, or leave none where a signal ends this meanwhile."""
+    before = set(family(os.getpid()))
+    try:
+        with log.open("wb") as out:
+            return subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+    except BaseException:  # it bears no mark until its program runs
+        for pid in set(family(os.getpid())) - before:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        raise
 
 
 def work(scenario: Scenario, name: str, plan: str, result: str) -> None:
