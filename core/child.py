@@ -56,6 +56,10 @@ class RequestHandler:
         self._connection = connection
         self._ranks = ranks
         self._backend: LocalBackend | None = None
+        self._actions: dict[str, Callable[..., Any]] = {
+            "start": self._start,
+            "clear_cache": self._clear_cache,
+        }
         self._open: dict[int, Outbox] = {}
         self._preparers = FairExecutor(_PREPARERS, "forkroot-prepare", 1)
         self._encoders = FairExecutor(_ENCODERS, "forkroot-encode", _ENCODERS)
@@ -93,6 +97,12 @@ class RequestHandler:
         gc.set_threshold(_NEW_OBJECTS, *gc.get_threshold()[1:])
         threading.Thread(target=self._report_death, args=(self._backend,), daemon=True).start()
 
+    def _clear_cache(self) -> int:
+        assert self._backend is not None
+        num_tokens = self._backend.clear_cache()
+        give_back_freed()
+        return num_tokens
+
     def _report_death(self, backend: LocalBackend) -> None:
         """Once the engine has died: tell the parent why, and hang up, which ends this process."""
         if (error := backend.wait()) is not None:
@@ -101,11 +111,8 @@ class RequestHandler:
 
     def _answer(self, kind: str, number: int, *details: Any) -> None:
         try:
-            action = self._start if kind == "start" else getattr(self._backend, kind)
-            result = action(*details)
-            if kind == "clear_cache":
-                give_back_freed()
-            self._connection.send("result", number, result)
+            action = self._actions.get(kind) or getattr(self._backend, kind)
+            self._connection.send("result", number, action(*details))
         except Exception as error:
             self._connection.send("refused", number, sendable(error))
 

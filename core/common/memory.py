@@ -54,8 +54,9 @@ def trim_regularly(
     def run() -> None:
         while not stopped.wait(seconds):
             if collects:
-                gc.collect()
-            malloc.malloc_trim(0)
+                give_back_freed()
+            else:
+                malloc.malloc_trim(0)
 
     threading.Thread(target=run, name="forkroot-trim", daemon=True).start()
     return stopped.set

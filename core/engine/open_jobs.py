@@ -55,8 +55,7 @@ class OpenJobs:
         """Take a job in; it waits for its turn, or fails at once when too many wait."""
         self.counters.calls += 1
         self._jobs[job] = None
-        now = self._clock()
-        job.arrived = now if job.arrived is None else job.arrived
+        job.arrived = self._clock() if job.arrived is None else job.arrived
         self.programs.begin(job, job.call, job.prompt, job.arrived)
         num_waiting = self._scheduler.num_waiting_of(job.call.owner)
         if num_waiting + len(job.sequences) > self._max_waiting:

@@ -93,8 +93,9 @@ class Pauses:
     def holds_back(
         self, sequence: Sequence, needed: int, available: int, num_new: int, reserved: float
     ) -> bool:
-        """Whether a sequence that needs so many slots, of so many, leaves them to other programs of
-        its tenant. num_new: tokens that it is expected to generate."""
+        """Whether a sequence waits, and leaves slots to other programs of its tenant. needed: slots
+        that it needs. available: slots that there are. num_new: tokens that it is expected to
+        generate. reserved: of `reserved`."""
         if not reserved or available >= needed + reserved:
             return False
         if self._is_free(sequence.job.call, needed, num_new):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import islice
 
 from ...common.recent_means import RecentMeans
 
@@ -29,11 +31,12 @@ class _Root:
 @dataclass(slots=True)
 class _Tenant:
     """Its roots with open calls; those without, by expiry; and until when those that were judged
-    are not judged again."""
+    are not judged again. is_scheduled: it is to be looked at, in PATIENCE at the latest."""
 
     open: dict[Key, _Root] = field(default_factory=dict)
     awaited: OrderedDict[Key, _Root] = field(default_factory=OrderedDict)
     judged: OrderedDict[Key, float] = field(default_factory=OrderedDict)
+    is_scheduled: bool = False
 
 
 class Trust:
@@ -47,6 +50,7 @@ class Trust:
     def __init__(self) -> None:
         self._shares = RecentMeans[str](NEWEST, start=1.0)
         self._tenants: dict[str, _Tenant] = {}
+        self._schedule = list[tuple[float, str]]()  # a heap: when to look at which tenant
 
     def of(self, tenant: str) -> float:
         """The share of this tenant's branches that come."""
@@ -81,15 +85,26 @@ class Trust:
         known.awaited[key] = known.open.pop(key)
         if len(known.awaited) > MOST_ROOTS:
             self._judge_first(tenant, known, now)
+        if not known.is_scheduled:
+            known.is_scheduled = True
+            heappush(self._schedule, (root.expires, tenant))
 
     def expire(self, now: float) -> None:
-        """Await no more branches of roots whose time is over."""
-        for tenant, known in list(self._tenants.items()):
+        """Await no more branches of roots whose time is over. Takes no time for tenants that have
+        none."""
+        while self._schedule and self._schedule[0][0] <= now:
+            tenant = heappop(self._schedule)[1]
+            known = self._tenants[tenant]
             while known.awaited and next(iter(known.awaited.values())).expires <= now:
                 self._judge_first(tenant, known, now)
             while known.judged and next(iter(known.judged.values())) <= now:
                 known.judged.popitem(last=False)
-            if not (known.open or known.awaited or known.judged):
+            firsts = [it.expires for it in islice(known.awaited.values(), 1)]
+            firsts += islice(known.judged.values(), 1)
+            known.is_scheduled = bool(firsts)
+            if firsts:
+                heappush(self._schedule, (min(now + PATIENCE, *firsts), tenant))
+            elif not known.open:
                 del self._tenants[tenant]
 
     def _judge_first(self, tenant: str, known: _Tenant, now: float) -> None:
