@@ -43,7 +43,7 @@ from ...preloaded import start as start_program
 from ...preloader import Forks
 
 pytestmark = pytest.mark.usefixtures("preloaded")
-SIZES = {"num_slots": 2000, "context_len": 256}
+SIZES = {"num_slots": 2000, "context_len": 1000}
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_answers_are_those_of_a_runtime_in_this_process(
 
 def test_no_request_waits_for_the_encoding_of_long_texts(backend: ProcessBackend) -> None:
     options = [f"{'<|image|>' * 220}{number}" for number in range(1000)]
-    reply = backend.submit(ask("The tide ", options=(*options, "<|image|>" * 300)))
+    reply = backend.submit(ask("The tide ", options=(*options, "<|image|>" * 1200)))
     assert backend.info().counters["calls"] >= 0
     assert not reply.done()
     with pytest.raises(CallTooLarge):
@@ -177,7 +177,7 @@ def test_a_schema_that_is_too_large_is_refused_before_the_engine_sees_it(
 
 def test_a_call_can_be_cancelled(backend: ProcessBackend) -> None:
     reply = backend.submit(
-        Call((Text("a"),), Sampling(max_tokens=200, ignore_eos=True), stream=True)
+        Call((Text("a"),), Sampling(max_tokens=980, ignore_eos=True), stream=True)
     )
     next(iter(reply))
     reply.cancel()
