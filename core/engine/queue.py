@@ -27,6 +27,7 @@ from collections.abc import Collection, Iterator
 
 from ..common.ranking import Ranking
 from ..radix.cache import RadixCache
+from .accounting.first_calls import FirstCalls
 from .accounting.tenants import Tenants
 from .sequence import Sequence
 
@@ -37,7 +38,6 @@ _MATCHES_BESIDE_OTHERS = 16  # of each tenant
 
 _HALF = 1024  # generated tokens of a rest that halve the credit
 _AGED = 32  # tokens of credit for each admission since a program's first call came
-_MOST_PROGRAMS = 4096  # whose first calls are remembered
 
 
 class WaitingQueue:
@@ -67,7 +67,7 @@ class WaitingQueue:
         self._rankings: dict[str, Ranking[Sequence]] = {}  # of each tenant, under "lpm"
         self._unmatched: dict[str, OrderedDict[Sequence, None]] = {}  # next to match first
         self._rematched: list[Sequence] = []
-        self._programs = OrderedDict[tuple[str, str, str], int]()  # when their first calls came
+        self._first_calls = FirstCalls()
         self._last_key = b""
         self._num_added = 0
         self._num_returned = 0
@@ -95,13 +95,8 @@ class WaitingQueue:
         hint, call = sequence.job.call.hint, sequence.job.call
         if hint is None or hint.program is None:
             return 0
-        key = call.owner, call.namespace, hint.program
-        first = self._programs[key] = min(
-            self._programs.get(key, sequence.arrival), sequence.arrival
-        )
-        self._programs.move_to_end(key)
-        if len(self._programs) > _MOST_PROGRAMS:
-            self._programs.popitem(last=False)
+        program = call.namespace, hint.program
+        first = self._first_calls.first(call.owner, program, sequence.arrival)
         age = _AGED * (sequence.arrival - first)
         return max(credit(sequence, self._context_len), min(age, self._context_len))
 
