@@ -47,6 +47,7 @@ _SECONDS_OF_LOAD = 60.0  # between two pauses of a run that is long enough for a
 _SECONDS_TO_TRIM = SECONDS_BETWEEN_TRIMS + 2.0
 _SECONDS_TO_ANSWER, _TICK = 60.0, 1.0
 _BRANCHES = 6
+_USAGE_FROM_THE_START = {"include_usage": True, "continuous_usage_stats": True}
 _FLUSH = "/flush_cache"
 _SENTENCE = "The city has good bicycle lanes, clean rivers and {}."
 # Small caches: all are soon full, memory grows no more for them, and depends little on which
@@ -93,12 +94,15 @@ class Soak:
         clock.cancel()
 
     async def _fill(self) -> None:
-        """Send texts of which every part is new. The engine encodes prompts, the server chats."""
+        """Send texts of which every part is new. The engine encodes all prompts; the server those
+        of streams that report their usage from the start."""
         for _ in range(_NUM_TEXTS):
             for path in (COMPLETION, CHAT):
                 text = " ".join(self._sentence() for _ in range(_NUM_SENTENCES))
                 messages = [{"role": "user", "content": text}]
                 content = {"prompt": text} if path == COMPLETION else {"messages": messages}
+                if path == CHAT:
+                    content |= {"stream": True, "stream_options": _USAGE_FROM_THE_START}
                 answer = await self._ask(path, {**content, "max_tokens": 1})
                 if answer.status != 200:
                     self.faults.append(f"fill: {answer.status} {answer.body[-200:]!r}")

@@ -23,7 +23,7 @@ SLICE = 1 << 16  # characters of a slice at least
 _SHORT = 1 << 12  # characters that are encoded at once, with the interpreter lock held
 _PART, _NUM_PARTS = 1 << 6, 1 << 13  # of the first `_SHORT` characters: parts that are kept
 _LONG_PART, _NUM_LONG_PARTS = 1 << 11, 1 << 8  # of the first `SLICE` characters
-_KEPT_SIZE = 1 << 20  # characters and tokens of all kept parts of a kind
+_KEPT_BYTES = 1 << 22  # of all kept parts of a kind
 _WORDS = "In 1984, at 12345 o'clock, it's U2 and x9 or A1 by Ab CD: it don't end"
 _CUT = re.compile(r"(?<=[0-9A-Za-z]) (?=[0-9A-Za-z])")
 _CROSSING = re.compile(rb"[0-9A-Za-z] ")
@@ -61,7 +61,7 @@ class TextEncoder:
         self._keeps = self._has_slices and self.chars_per_token is not None and not marks
         self._keeps = self._keeps and self._has_equal_words()
         self._parts, self._long_parts = (
-            KeptTokens(num, _KEPT_SIZE) for num in (_NUM_PARTS, _NUM_LONG_PARTS)
+            KeptTokens(num, _KEPT_BYTES) for num in (_NUM_PARTS, _NUM_LONG_PARTS)
         )
 
     def _has_equal_words(self) -> bool:

@@ -5,21 +5,22 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Iterable
+from sys import getsizeof
 from typing import TypeAlias
 
 Ids: TypeAlias = "array[int]"  # a tenth of what a tuple of them takes
 _Key = tuple[str, str, bool]
+_RECORD_BYTES = 200  # of a part beside its text and its tokens
 
 
 class KeptTokens:
-    """Tokens of at most so many parts, which have at most `most_size` characters and tokens
-    together. Calls of one namespace find what it put here alone. Every method may be called from
-    any thread."""
+    """Tokens of at most so many parts, in at most `most_bytes` of memory. Calls of one namespace
+    find what it put here alone. Every method may be called from any thread."""
 
-    def __init__(self, most: int, most_size: int) -> None:
-        self._most, self._most_size = most, most_size
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self._most, self._most_bytes = most, most_bytes
         self._kept: dict[_Key, Ids] = {}
-        self._size = 0
+        self._num_bytes = 0
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -35,14 +36,14 @@ class KeptTokens:
         with self._lock:
             self._forget(key)
             self._kept[key] = kept
-            self._size += _size(key, kept)
-            while len(self._kept) > self._most or self._size > self._most_size:
+            self._num_bytes += _num_bytes(key, kept)
+            while len(self._kept) > self._most or self._num_bytes > self._most_bytes:
                 self._forget(next(iter(self._kept)))
 
     def _forget(self, key: _Key) -> None:
         if (ids := self._kept.pop(key, None)) is not None:
-            self._size -= _size(key, ids)
+            self._num_bytes -= _num_bytes(key, ids)
 
 
-def _size(key: _Key, ids: Ids) -> int:
-    return len(key[1]) + len(ids)
+def _num_bytes(key: _Key, ids: Ids) -> int:
+    return getsizeof(key[1]) + getsizeof(ids) + _RECORD_BYTES
