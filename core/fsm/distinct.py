@@ -13,7 +13,7 @@ from typing import TypeAlias
 from ..api.protocol import CallFailed, InvalidCall
 from .grammar.grammar import GrammarCursor, GrammarGuide
 from .json_schema.shapes import Shapes
-from .json_schema.tracker import Tracker
+from .json_schema.tracker import BLANKS, Tracker
 from .search import Goal, Steps, find, steps_of
 from .tokens.regular import RegularCursor, RegularGuide
 from .tokens.vocabulary import NEVER, Mask
@@ -45,6 +45,7 @@ class DistinctGuide:
         self.breaking = self._flags(lambda data: bool(BREAKS & set(data)))
         self.entering = self._flags(lambda data: bool(OPENERS & set(data)) and b"," in data)
         self.numeric = self._flags(lambda data: data[0] in NUMBERS)
+        self.blank = self._flags(lambda data: data[0] in BLANKS)
         if self.cursor().is_stuck:
             allowed = "arrays that have as many different items as they need"
             raise InvalidCall(FIELD, "#", allowed)
@@ -52,7 +53,7 @@ class DistinctGuide:
     @property
     def num_bytes(self) -> int:
         """As `Guide.num_bytes`."""
-        return self.inner.num_bytes + 4 * self.structure.nbytes
+        return self.inner.num_bytes + 5 * self.structure.nbytes
 
     def cursor(self, written: bytes = b"", required: bytes = b"") -> DistinctCursor:
         """As `Guide.cursor`."""
@@ -232,6 +233,8 @@ class DistinctCursor:
         item = tracker.item
         if not item or item[0] in NUMBERS:
             found = found | guide.numeric
+        if not item:  # an item may begin behind a blank of the same token
+            found = found | guide.blank
         rests = [text[len(item) :] for _, text in frame.seen or () if text.startswith(item)]
         near = {token for rest in rests for token in guide.vocabulary.beginnings(rest)}
         return found | self.guide.vocabulary.mask_of(near)

@@ -15,7 +15,22 @@ from forkroot.core.fsm.constraints import Constraints
 from forkroot.core.fsm.guide import Cursor, Guide
 
 TEXTS = [b'","', b'"]', b'a"', b"0,0", b"[1,", b"true", b"true,", b'"a"', b'"a', b',"a"']
-TOKENS = [*(bytes([byte]) for byte in range(256)), *TEXTS, b"<end>"]
+BLANK = [
+    b" t",
+    b" tr",
+    b" f",
+    b" n",
+    b' "a',
+    b" 1",
+    b" 12",
+    b" [",
+    b" {",
+    b", ",
+    b", t",
+    b",  ",
+    b"  ",
+]
+TOKENS = [*(bytes([byte]) for byte in range(256)), *TEXTS, *BLANK, b"<end>"]
 END = len(TOKENS) - 1
 CONSTRAINTS = Constraints(TOKENS, [END], lambda text: list(text.encode()))
 UNIQUE: dict[str, Any] = {"type": "array", "uniqueItems": True}
@@ -42,11 +57,16 @@ SCHEMAS: list[dict[str, Any]] = [
     {"uniqueItems": True},
     {**UNIQUE, "items": {**UNIQUE, "items": {"enum": [1, 2, 3]}}, "minItems": 2},
     TREE,
+    {**UNIQUE, "items": {"type": ["boolean", "null"]}},
 ]
 
 
-def guide_of(schema: dict[str, Any]) -> Guide:
-    return CONSTRAINTS.guide(JsonSchema(schema))
+COMPACT = (",", ":")
+SEPARATORS = [COMPACT, (", ", ": "), (",  ", " : "), (",\n", ":")]
+
+
+def guide_of(schema: dict[str, Any], separators: tuple[str, str] = COMPACT) -> Guide:
+    return CONSTRAINTS.guide(JsonSchema(schema, separators=separators))
 
 
 def drawn(cursor: Cursor, budget: int, rng: random.Random) -> bytes:
@@ -73,9 +93,12 @@ def accepts(schema: dict[str, Any], value: Any) -> bool:
         return False
 
 
+@pytest.mark.parametrize("separators", SEPARATORS, ids=repr)
 @pytest.mark.parametrize("schema", SCHEMAS, ids=range(len(SCHEMAS)))
-def test_every_answer_is_valid_and_ends_in_time(schema: dict[str, Any]) -> None:
-    rng, guide = random.Random(7), guide_of(schema)
+def test_every_answer_is_valid_and_ends_in_time(
+    schema: dict[str, Any], separators: tuple[str, str]
+) -> None:
+    rng, guide = random.Random(7), guide_of(schema, separators)
     validator = Draft202012Validator(schema)
     least = guide.cursor().shortest_finish()
     for extra in (2, 12, 40):
@@ -101,6 +124,24 @@ def test_a_token_after_which_every_way_on_repeats_an_item_is_not_allowed() -> No
     cursor = guide_of(SCHEMAS[0]).cursor(b"[true,false")
     mask = np.flatnonzero(np.unpackbits(cursor.mask().view(np.uint8), bitorder="little"))
     assert mask.tolist() == [ord("]")]
+
+
+@pytest.mark.parametrize("item", [{"type": ["boolean", "null"]}, {"enum": [1, 12, "a", 2.5]}])
+@pytest.mark.parametrize("separators", SEPARATORS, ids=repr)
+def test_no_way_is_a_dead_end(item: dict[str, Any], separators: tuple[str, str]) -> None:
+    todo, seen = [(b"", guide_of({**UNIQUE, "items": item}, separators).cursor())], set[bytes]()
+    while todo:
+        text, cursor = todo.pop()
+        if text in seen or cursor.is_finished:
+            continue
+        seen.add(text)
+        tokens = np.flatnonzero(np.unpackbits(cursor.mask().view(np.uint8), bitorder="little"))
+        assert len(tokens), text
+        for token in tokens.tolist():
+            after = cursor.copy()
+            after.advance(token)
+            todo.append((text + (b"" if token == END else TOKENS[token]), after))
+    assert len(seen) > 40
 
 
 def test_copies_keep_what_was_written_each_for_itself() -> None:
