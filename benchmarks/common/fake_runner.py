@@ -151,7 +151,7 @@ class FakeRunner:
             if it.mask is not None:
                 bits = np.unpackbits(it.mask.view(np.uint8), bitorder="little")
                 allowed = np.flatnonzero(bits)
-                tokens[index] = allowed[tokens[index] % len(allowed)]
+                tokens[index] = allowed[tokens[index] % len(allowed)] if len(allowed) else -1
             while int(tokens[index]) in it.banned:
                 tokens[index] = (tokens[index] + 1) % self._vocabulary_size
         if self._broken_on is not None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..api.batch import GREEDY, Answer, Batch, Outcome, SamplingParams
 from ..api.program_report import NUM_KINDS, ProgramReport
+from ..api.protocol import InvalidCall
 from ..common.counters import Counters
 from ..radix.cache import RadixCache
 from .accounting.programs import ProgramCounts
@@ -28,6 +29,7 @@ from .sequence import Job, Sequence
 
 T = TypeVar("T")
 _NOT_FINITE = "the model's logits are not finite"
+_WITH_A_WAY = "one that some text meets: this answer can be continued by none"
 
 
 class Engine:
@@ -262,7 +264,11 @@ class Engine:
 
     def _take_token(self, sequence: Sequence, token: int, outcome: Outcome, index: int) -> None:
         if token < 0:
-            self._jobs.fail_with(sequence.job, ValueError(_NOT_FINITE))
+            if _is_stuck(sequence):
+                kind = type(sequence.job.call.constraint).__name__
+                self._jobs.fail(sequence.job, InvalidCall("constraint", kind, _WITH_A_WAY))
+            else:
+                self._jobs.fail_with(sequence.job, ValueError(_NOT_FINITE))
             return
         sampling, logprob = sequence.job.call.sampling, None
         try:
@@ -334,3 +340,9 @@ class Engine:
             self._scheduler.drop_in_flight()
             self._features.fail(pending.work)
             self._needs_sync_step = True
+
+
+def _is_stuck(sequence: Sequence) -> bool:
+    """Whether its constraint allows no token at all."""
+    mask = sequence.sampling_params().mask
+    return mask is not None and not mask.any()

@@ -235,9 +235,8 @@ class DistinctCursor:
             found = found | guide.numeric
         if not item:  # an item may begin behind a blank of the same token
             found = found | guide.blank
-        rests = [text[len(item) :] for _, text in frame.seen or () if text.startswith(item)]
-        near = {token for rest in rests for token in guide.vocabulary.beginnings(rest)}
-        return found | self.guide.vocabulary.mask_of(near)
+        near = {it for rest in tracker.rests for it in guide.vocabulary.beginnings(rest)}
+        return found | guide.vocabulary.mask_of(near)
 
     def _goes_on(self, data: bytes) -> bool:
         """Whether more items can follow, or the array can end, after these bytes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -20,6 +21,8 @@ from ....core.api.protocol import (
     UnsupportedCall,
 )
 from ..wire.callwire import RESTARTS
+
+_log = logging.getLogger("forkroot.http")
 
 
 class Fault(NamedTuple):
@@ -76,6 +79,8 @@ def message_of(error: BaseException) -> str:
     """What a client may read of an error: nothing of our own faults but that there was one."""
     fault = fault_of(error)
     if fault.code == "internal_error":
+        if isinstance(error, ForkrootError):  # the server logs others itself
+            _log.error("a call failed: %s", error)
         return "the server failed on this request"
     if _is_exhausted(error):
         return "the server has no memory or no threads left for this request; try later"

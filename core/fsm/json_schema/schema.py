@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
+from math import inf
 from typing import Any
 
 from ...api.protocol import COMPACT
@@ -40,6 +41,7 @@ MATCH_STEPS = 10
 MAX_LENGTH = 1_000_000
 MAX_SQUEEZED = 512
 MAX_SHARED = 10_000
+SMALL = {"boolean": (("boolean", "true"), ("boolean", "false")), "null": (("null", "null"),)}
 
 
 def schema_pattern(
@@ -211,6 +213,8 @@ class Writer:
             return None
         self.check_count(arrays.low, high)
         if arrays.is_unique and (high is None or high > 1):
+            if not prefix and arrays.low > self._most_different(arrays):
+                return None
             found = self._unique(arrays)
             if found is not None:
                 return found
@@ -247,6 +251,18 @@ class Writer:
             Entry(text, int(is_all)) for value in values.values() for text in self.values([value])
         ]
         return enclosed("[]", entries, self._layout.comma, needs_one=arrays.low > 0)
+
+    def _most_different(self, arrays: Arrays) -> float:
+        """How many different items there are at most, as far as that is plain."""
+        found = set[object]()
+        for facts in self.document.unfold(arrays.rest) if arrays.rest else ():
+            if facts.values is not None:
+                found |= {value.key for value in facts.values if self._fits(facts, value)}
+            elif facts.types and SMALL.keys() >= set(facts.types):
+                found |= {one for kind in facts.types for one in SMALL[kind]}
+            else:
+                return inf
+        return len(found) if arrays.rest else inf
 
     def name(self, strings: Strings) -> str | None:
         """The pattern of a property's name: like that of a string, but spelled in one way."""

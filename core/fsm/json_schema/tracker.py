@@ -85,16 +85,20 @@ class Tracker(NamedTuple):
         return False
 
     @property
-    def repeating(self) -> frozenset[int]:
-        """The bytes with which the current item or name goes on like one before."""
-        found = set[int]()
+    def rests(self) -> frozenset[bytes]:
+        """What the texts before have behind the current item or name, where they begin with it."""
+        found = set[bytes]()
         for frame in self.frames:
             if frame.seen:
                 item = self.text[frame.start :].lstrip(BLANKS)
                 size = len(item)
-                texts = (text for _, text in frame.seen if len(text) > size)
-                found |= {text[size] for text in texts if text.startswith(item)}
+                found |= {text[size:] for _, text in frame.seen if text.startswith(item)}
         return frozenset(found)
+
+    @property
+    def repeating(self) -> frozenset[int]:
+        """The bytes with which the current item or name goes on like one before."""
+        return frozenset(rest[0] for rest in self.rests if rest)
 
     def _step(self, byte: int) -> Tracker | None:
         here = self

@@ -55,3 +55,16 @@ def test_choices_that_are_given_twice_are_refused_with_the_text(bench, call) -> 
     assert type(error) is InvalidCall
     assert (error.field, error.value) == ("choices", ["b", "a", "c", "a"])
     assert error.allowed == "different texts; 'a' is given twice"
+
+
+def test_a_constraint_without_a_way_on_is_the_callers_error(bench, call) -> None:
+    """Three names cannot make four properties, which is found only while the answer is written."""
+    names = {"type": "object", "propertyNames": {"pattern": "^[a-c]$"}, "minProperties": 4}
+    schema = {**names, "additionalProperties": {"type": "integer"}}
+    made = bench()
+    made.pending_calls.constraints = made.constraints
+    error, other = made.run([call("x", constraint=JsonSchema(schema), max_tokens=60), call("y")])
+    assert type(error) is InvalidCall
+    assert error.field == "constraint"
+    assert "some text meets" in error.allowed
+    assert not isinstance(other, Exception)

@@ -44,7 +44,9 @@ def other_numbers(
     if kind == "integer":
         return whole
     if multiple is not None:
-        raise UnsupportedSchema("multipleOf beside `not` multipleOf for integers only")
+        raise UnsupportedSchema(
+            "multipleOf beside one that `not` or `oneOf` excludes for integers only"
+        )
     parts = [whole, both_signs(interval, lambda part: _uneven(part, unlike))]
     if interval.low is not None and interval.high is not None:
         is_narrow = floor(interval.low) == floor(interval.high) and min(unlike) >= 1

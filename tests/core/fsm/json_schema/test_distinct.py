@@ -126,7 +126,14 @@ def test_a_token_after_which_every_way_on_repeats_an_item_is_not_allowed() -> No
     assert mask.tolist() == [ord("]")]
 
 
-@pytest.mark.parametrize("item", [{"type": ["boolean", "null"]}, {"enum": [1, 12, "a", 2.5]}])
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": ["boolean", "null"]},
+        {"enum": [1, 12, "a", 2.5]},
+        {**UNIQUE, "items": {"type": "boolean"}, "minItems": 1, "maxItems": 2},
+    ],
+)
 @pytest.mark.parametrize("separators", SEPARATORS, ids=repr)
 def test_no_way_is_a_dead_end(item: dict[str, Any], separators: tuple[str, str]) -> None:
     todo, seen = [(b"", guide_of({**UNIQUE, "items": item}, separators).cursor())], set[bytes]()
@@ -154,8 +161,26 @@ def test_copies_keep_what_was_written_each_for_itself() -> None:
 
 
 def test_arrays_that_need_more_items_than_there_are_are_refused() -> None:
-    with pytest.raises(InvalidCall, match="different items"):
+    with pytest.raises(InvalidCall, match="at least one value satisfies"):
         guide_of({**UNIQUE, "items": {"type": "boolean"}, "minItems": 3})
+
+
+@pytest.mark.parametrize(
+    "items", [{"const": "x"}, {"type": "null"}, {"type": "boolean"}, {"enum": [1, 1.0, True]}]
+)
+def test_a_property_that_needs_more_items_than_there_are_is_never_written(
+    items: dict[str, Any],
+) -> None:
+    array = {**UNIQUE, "items": items, "minItems": 3}
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}, "a": array}}
+    with pytest.raises(InvalidCall):
+        guide_of({**schema, "required": ["a"]})
+    assert accepts(schema, {"n": 5})
+    with pytest.raises(CallFailed):
+        guide_of(schema).cursor(b'{"a"')
+    assert accepts(
+        {**UNIQUE, "items": {"type": ["boolean", "null"]}, "minItems": 3}, [True, None, False]
+    )
 
 
 @pytest.mark.parametrize("rest", [{}, {"maxItems": 3}, {"items": {"type": ["integer", "object"]}}])
