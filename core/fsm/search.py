@@ -110,10 +110,12 @@ class _RegularSteps:
         order = dict.fromkeys((*FIRST, *ORDER))
         found = [(byte, to) for byte in order if (to := dfa.step(state, byte))]
         needs = {to: finish.tokens(to) for _, to in found}
+        here = finish.tokens(state)
 
         def rank(pair: tuple[int, int]) -> tuple[bool, int]:
             byte, to = pair
-            return to == state, needs[to] - SOONER * (byte in FIRST)
+            closes = byte in FIRST and needs[to] <= here  # in a text it may be a plain character
+            return to == state, needs[to] - SOONER * closes
 
         return bytes(byte for byte, _ in sorted(found, key=rank))
 

@@ -34,6 +34,7 @@ TOKENS = [*(bytes([byte]) for byte in range(256)), *TEXTS, *BLANK, b"<end>"]
 END = len(TOKENS) - 1
 CONSTRAINTS = Constraints(TOKENS, [END], lambda text: list(text.encode()))
 UNIQUE: dict[str, Any] = {"type": "array", "uniqueItems": True}
+CLOSED = {"type": "object", "additionalProperties": False}
 RECORD = {"properties": {"k": {"enum": ["a", "b"]}, "v": {"type": "boolean"}}, "required": ["k"]}
 TREE = {
     "$defs": {
@@ -58,6 +59,7 @@ SCHEMAS: list[dict[str, Any]] = [
     {**UNIQUE, "items": {**UNIQUE, "items": {"enum": [1, 2, 3]}}, "minItems": 2},
     TREE,
     {**UNIQUE, "items": {"type": ["boolean", "null"]}},
+    {"patternProperties": {"_s$": {"type": "integer"}}, "minProperties": 2, **CLOSED},
 ]
 
 
