@@ -256,7 +256,7 @@ def test_the_readme_says_how_each_package_that_its_programs_import_is_installed(
     names -= sys.stdlib_module_names
     assert names >= {"openai", "dspy", "sglang"}
     assert [name for name in names if not re.search(rf"pip install .*\b{name}\b", text)] == []
-    assert "pip install openai" in (ROOT / "docs/server.md").read_text("utf-8")
+    assert re.search(r"pip install .*\bopenai\b", (ROOT / "docs/server.md").read_text("utf-8"))
 
 
 def test_contributing_links_to_the_modules_of_each_part() -> None:
