@@ -22,7 +22,7 @@ from ...relays import RELAY_FEATURE
 from ..requests.bodies import BodyRoute, prepared
 from ..requests.reading import size_of
 from ..server.concurrent_calls import submit_in_thread
-from ..server.errors import Fault, Refused, error_body, fault_of, message_of
+from ..server.errors import Fault, Refused, failed_body, fault_of
 from ..server.runtime import Limits, Runtime
 from ..server.sse import Arrival, Event, EventStream, Final, Last, arrivals, encode, events_of
 from ..wire.callwire import (
@@ -124,10 +124,10 @@ def refusal(error: ForkrootError) -> Response:
 
 def error_event(error: ForkrootError) -> Event:
     """The error of a call: in the format of other routes, and as a value of the protocol."""
-    message, fields = message_of(error), plain_error(error)
+    body, fields = failed_body(error), plain_error(error)
     if "message" in fields:
-        fields["message"] = message
-    return {**error_body(message, fault_of(error)), "forkroot": fields}
+        fields["message"] = body["error"]["message"]
+    return {**body, "forkroot": fields}
 
 
 async def _event_stream(name: str, reply: Reply) -> AsyncIterator[bytes]:

@@ -19,7 +19,7 @@ from ..requests.large_answers import answer
 from ..requests.media import MediaParts, media_parts
 from ..requests.reading import check_model
 from ..requests.work import CONSTRAINTS, Work, complete, streamed
-from ..server.errors import as_request_names, error_body, fault_of, message_of
+from ..server.errors import as_request_names, failed_body
 from ..server.runtime import Runtime
 from ..server.sse import Arrival, Event, Last, events_of
 from ..wire.names import new_name
@@ -158,7 +158,7 @@ class _Shape:
 def _failed(error: ForkrootError, number: int) -> Event:
     """The event of an error: its fields by themselves, as they are documented, and in one object,
     which is what OpenAI's clients raise."""
-    body = error_body(message_of(error), fault_of(error))
+    body = failed_body(error)
     fields = {name: body["error"][name] for name in ("code", "message", "param")}
     return {"type": "error", **fields, **body, "sequence_number": number}
 

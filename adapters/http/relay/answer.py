@@ -12,7 +12,7 @@ from starlette.types import Send
 from ....core.api.protocol import BackendClosed, Call, Completion
 from ....core.api.reply import Mailbox
 from ...relays import Flow
-from ..server.errors import error_body, fault_of, message_of
+from ..server.errors import failed_body
 from ..server.metrics import Metrics
 from ..server.request_registry import RequestContext
 from ..server.sse import encode
@@ -129,5 +129,5 @@ class RelayedAnswer:
         self.cancel_there()
 
     def _last_event(self, error: BaseException) -> bytes:
-        event: Any = error_body(message_of(error), fault_of(error))
+        event: Any = failed_body(error)
         return encode([event])

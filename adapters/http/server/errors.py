@@ -79,8 +79,6 @@ def message_of(error: BaseException) -> str:
     """What a client may read of an error: nothing of our own faults but that there was one."""
     fault = fault_of(error)
     if fault.code == "internal_error":
-        if isinstance(error, ForkrootError):  # the server logs others itself
-            _log.error("a call failed: %s", error)
         return "the server failed on this request"
     if _is_exhausted(error):
         return "the server has no memory or no threads left for this request; try later"
@@ -92,6 +90,14 @@ def message_of(error: BaseException) -> str:
     if isinstance(error, RecursionError):
         return "the body is nested too deeply"
     return str(error) or type(error).__name__
+
+
+def failed_body(error: BaseException) -> dict[str, Any]:
+    """The body of a request that failed so. Logs why, where the client may not know."""
+    fault = fault_of(error)
+    if fault.code == "internal_error" and isinstance(error, ForkrootError):
+        _log.error("a call failed: %s", error)  # the server logs other errors itself
+    return error_body(message_of(error), fault)
 
 
 def error_body(message: str, fault: Fault) -> dict[str, Any]:
@@ -108,7 +114,7 @@ def error_response(error: BaseException) -> Response:
         headers["Allow"] = fault.allowed
     if fault.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    body = json.dumps(error_body(message_of(error), fault))
+    body = json.dumps(failed_body(error))
     return Response(body, fault.status, headers, media_type="application/json")
 
 

@@ -17,7 +17,7 @@ from ....core.api.protocol import Chunk, Completion, ForkrootError, Reply
 from ....core.api.reply import batches as batches_of
 from ..wire.names import new_name
 from .concurrent_calls import cancel_all
-from .errors import as_request_names, error_body, fault_of, message_of
+from .errors import as_request_names, failed_body
 
 Event: TypeAlias = Mapping[str, Any]
 Line: TypeAlias = str  # an event as it is sent
@@ -183,7 +183,7 @@ async def _pieces(
                 yield encode(batch)
     except ForkrootError as error:
         renamed = as_request_names(error, names)
-        yield Final(encode([error_body(message_of(renamed), fault_of(renamed))]))
+        yield Final(encode([failed_body(renamed)]))
         return
     if not has_ended:
         yield Final(end)

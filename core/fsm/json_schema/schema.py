@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
-from math import inf
 from typing import Any
 
 from ...api.protocol import COMPACT
@@ -213,9 +212,12 @@ class Writer:
             return None
         self.check_count(arrays.low, high)
         if arrays.is_unique and (high is None or high > 1):
-            if not prefix and arrays.low > self._most_different(arrays):
+            values = {} if prefix else self._plain_values(arrays)
+            if values and arrays.low > len(values):
+                allowed = f"uniqueItems with at most {len(values)} different items"
+                self.document.reasons[self._open[-1][0]] = allowed
                 return None
-            found = self._unique(arrays)
+            found = self._in_order(arrays, [*values.values()])
             if found is not None:
                 return found
             if not self._is_tracked:
@@ -231,38 +233,30 @@ class Writer:
             return enclosed("[]", [entry] if entry else [], self._layout.comma)
         return rf"\[{nested(items, low, entry, self._layout.comma)}\]"
 
-    def _unique(self, arrays: Arrays) -> str | None:
+    def _plain_values(self, arrays: Arrays) -> dict[tuple[str, Any], Value | None]:
+        """The values of an array's items by their keys, those of no enum as None; {} where they
+        are not few."""
+        found = dict[tuple[str, Any], Value | None]()
+        for facts in self.document.unfold(arrays.rest) if arrays.rest else ():
+            if facts.values is not None:
+                found |= {it.key: it for it in facts.values if self._fits(facts, it)}
+            elif facts.types and SMALL.keys() >= set(facts.types):
+                found |= dict.fromkeys(key for kind in facts.types for key in SMALL[kind])
+            else:
+                return {}
+        return found
+
+    def _in_order(self, arrays: Arrays, values: Sequence[Value | None]) -> str | None:
         """Different items of an enum, in its order; None where that is not what is said. What is
         written otherwise is kept from repeating an item by `core.fsm.distinct`."""
-        ways = () if arrays.prefix or not arrays.rest else self.document.unfold(arrays.rest)
-        values = {
-            value.key: value
-            for facts in ways
-            for value in facts.values or ()
-            if self._fits(facts, value)
-        }
-        num_values = len(values)
+        of_enum, num_values = [it for it in values if it is not None], len(values)
         is_all = arrays.low == num_values
-        if not ways or any(facts.values is None for facts in ways) or arrays.low > num_values:
+        if not of_enum or len(of_enum) < num_values:
             return None
         if not is_all and (arrays.low > 1 or (arrays.high or num_values) < num_values):
             return None
-        entries = [
-            Entry(text, int(is_all)) for value in values.values() for text in self.values([value])
-        ]
+        entries = [Entry(text, int(is_all)) for value in of_enum for text in self.values([value])]
         return enclosed("[]", entries, self._layout.comma, needs_one=arrays.low > 0)
-
-    def _most_different(self, arrays: Arrays) -> float:
-        """How many different items there are at most, as far as that is plain."""
-        found = set[object]()
-        for facts in self.document.unfold(arrays.rest) if arrays.rest else ():
-            if facts.values is not None:
-                found |= {value.key for value in facts.values if self._fits(facts, value)}
-            elif facts.types and SMALL.keys() >= set(facts.types):
-                found |= {one for kind in facts.types for one in SMALL[kind]}
-            else:
-                return inf
-        return len(found) if arrays.rest else inf
 
     def name(self, strings: Strings) -> str | None:
         """The pattern of a property's name: like that of a string, but spelled in one way."""

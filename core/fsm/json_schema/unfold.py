@@ -59,6 +59,7 @@ class Document:
 
     leaves_out: whether values that need a document that is not available are left out; otherwise
       they are refused. unavailable: the references that lead there, with what is expected.
+      reasons: why no value meets a place, where that is known, as what is expected there.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Document:
         self._seconds = seconds
         self._leaves_out = leaves_out
         self.unavailable: dict[str, str] = {}
+        self.reasons: dict[str, str] = {}
         self._references = References(self.root)
         self._draft = draft_of(schema)
         self._contradictions: dict[tuple[str, ...], bool] = {}
@@ -293,7 +295,7 @@ class Document:
         if self.unavailable:
             pointer, allowed = next(iter(self.unavailable.items()))
             return refuse(pointer, allowed)
-        return refuse_empty(pointers)
+        return refuse_empty(pointers, self.reasons)
 
     def _groups_of(self, node: Node, is_strict: bool, is_wide: bool) -> list[Group]:
         key = (node.path, is_strict, is_wide)

@@ -77,13 +77,14 @@ def value_at(schema: Any, pointer: str) -> Any:
     return value
 
 
-def refuse_empty(pointers: Iterable[str]) -> InvalidCall:
-    """The error for a schema that no value meets. pointers: all such ones, outer last."""
-    found = "#"
-    for pointer in reversed([*map(shown, pointers)]):
-        if pointer.startswith(f"{found}/"):
-            found = pointer
-    return refuse(found, "a schema that at least one value satisfies")
+def refuse_empty(pointers: Iterable[str], reasons: Mapping[str, str]) -> InvalidCall:
+    """The error for a schema that no value meets. pointers: all such ones, outer last. reasons:
+    what is allowed instead, by pointer, where that is known."""
+    found, allowed = "#", ""
+    for pointer in reversed([*pointers]):
+        if (place := shown(pointer)) == found or place.startswith(f"{found}/"):
+            found, allowed = place, reasons.get(pointer, "")
+    return refuse(found, allowed or "a schema that at least one value satisfies")
 
 
 def refuse(pointer: str, allowed: str) -> InvalidCall:

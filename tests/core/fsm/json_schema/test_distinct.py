@@ -15,21 +15,8 @@ from forkroot.core.fsm.constraints import Constraints
 from forkroot.core.fsm.guide import Cursor, Guide
 
 TEXTS = [b'","', b'"]', b'a"', b"0,0", b"[1,", b"true", b"true,", b'"a"', b'"a', b',"a"']
-BLANK = [
-    b" t",
-    b" tr",
-    b" f",
-    b" n",
-    b' "a',
-    b" 1",
-    b" 12",
-    b" [",
-    b" {",
-    b", ",
-    b", t",
-    b",  ",
-    b"  ",
-]
+BLANK = [b" " + rest for rest in (b"t", b"tr", b"f", b"n", b'"a', b"1", b"12", b"[", b"{", b" ")]
+BLANK += [b", ", b", t", b",  "]
 TOKENS = [*(bytes([byte]) for byte in range(256)), *TEXTS, *BLANK, b"<end>"]
 END = len(TOKENS) - 1
 CONSTRAINTS = Constraints(TOKENS, [END], lambda text: list(text.encode()))
@@ -163,7 +150,7 @@ def test_copies_keep_what_was_written_each_for_itself() -> None:
 
 
 def test_arrays_that_need_more_items_than_there_are_are_refused() -> None:
-    with pytest.raises(InvalidCall, match="at least one value satisfies"):
+    with pytest.raises(InvalidCall, match="at most 2 different items"):
         guide_of({**UNIQUE, "items": {"type": "boolean"}, "minItems": 3})
 
 
@@ -175,7 +162,7 @@ def test_a_property_that_needs_more_items_than_there_are_is_never_written(
 ) -> None:
     array = {**UNIQUE, "items": items, "minItems": 3}
     schema = {"type": "object", "properties": {"n": {"type": "integer"}, "a": array}}
-    with pytest.raises(InvalidCall):
+    with pytest.raises(InvalidCall, match=r"#/properties/a.*uniqueItems with at most"):
         guide_of({**schema, "required": ["a"]})
     assert accepts(schema, {"n": 5})
     with pytest.raises(CallFailed):
