@@ -6,6 +6,7 @@ The end depends on the text alone, not on when it is read.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import copy
 from heapq import heappop, heappush
 from itertools import islice
@@ -91,7 +92,9 @@ class EndTracker:
             if best is not None and len(path) >= len(best):
                 continue
             walk.move(path)
-            best = self._with_known_end(walk, walk.follow_forced(MAX_REPAIR), best)
+            options = walk.follow_forced(MAX_REPAIR)
+            best = self._with_known_end(walk, options, best)
+            best = best or self._beyond_known_end(walk, options)
             for rank, byte in enumerate(list(islice(walk.choices(), WIDTH))):
                 heappush(queue, (cost + 1 + RANK_COST * rank, bytes(walk.path) + bytes([byte])))
             if best is not None and cost >= SLACK:
@@ -114,13 +117,37 @@ class EndTracker:
     def _with_known_end(self, walk: Walk, options: int, best: bytes | None) -> bytes | None:
         """The path, and after it nothing or a part of the known end, where that is an end; or what
         is best, if this is longer."""
-        assert self._known is not None
         if walk.matcher.is_accepting():
             return bytes(walk.path) if best is None or len(walk.path) < len(best) else best
-        near = range(max(0, self._offset - WINDOW), min(len(self._known), self._offset + WINDOW))
-        for start in sorted({0, *near}, reverse=True):
-            tail = self._known[start:]
+        for tail in self._tails(options):
             is_shorter = best is None or len(walk.path) + len(tail) < len(best)
-            if is_shorter and tail and options >> tail[0] & 1 and is_end(self._matcher, tail):
+            if is_shorter and is_end(self._matcher, tail):
                 return bytes(walk.path) + tail
         return best
+
+    def _beyond_known_end(self, walk: Walk, options: int) -> bytes | None:
+        """The path, a part of the known end and little more, where that is an end."""
+        path = bytes(walk.path)
+        for tail in self._tails(options):
+            if walk.matcher.validate_tokens([*tail]) < len(tail):
+                continue
+            walk.move(path + tail)
+            for _ in range(SLACK):
+                byte = None if walk.matcher.is_accepting() else next(walk.choices(), None)
+                if byte is None:
+                    break
+                walk.step(byte)
+            found = bytes(walk.path) if walk.matcher.is_accepting() else None
+            walk.move(path)
+            if found is not None:
+                return found
+        return None
+
+    def _tails(self, options: int) -> Iterator[bytes]:
+        """Parts of the known end, of those that begin near the text or with it, which begin with
+        one of these bytes; the shortest first."""
+        assert self._known is not None
+        near = range(max(0, self._offset - WINDOW), min(len(self._known), self._offset + WINDOW))
+        for start in sorted({0, *near}, reverse=True):
+            if self._known[start:] and options >> self._known[start] & 1:
+                yield self._known[start:]

@@ -28,6 +28,7 @@ RANK_COST = 2  # a choice that is not the best counts as so many that are
 END = 256
 BRACKETS = {ord("]"): b"[", ord("}"): b"{", ord(")"): b"(", ord(">"): b"<"}
 CLOSERS = b"]})>\"'`;\n"
+OPENERS = b"([{"
 FEW = b",:@.=</|&+-* 0aA"
 ORDER = bytes(dict.fromkeys((*CLOSERS, *FEW, *range(32, 128), *range(256))))
 ALL_BYTES = (1 << 256) - 1
@@ -56,6 +57,7 @@ class Endings:
         self._usable = usable
         self._follow: dict[bytes, list[int]] = {}
         self._firsts: list[int] = []
+        self._shortest = dict.fromkeys(OPENERS, inf)
         self._ranked: dict[int, tuple[list[int], list[int]]] = {}
 
     def learn(self, phrase: bytes) -> None:
@@ -66,6 +68,9 @@ class Endings:
                 after.append(phrase[size])
         if phrase and phrase[0] not in self._firsts:
             self._firsts.append(phrase[0])
+            self._ranked.clear()
+        if len(phrase) > 1 and len(phrase) < self._shortest.get(phrase[0], 0):
+            self._shortest[phrase[0]] = len(phrase)
             self._ranked.clear()
 
     def find(self, matcher: Matcher, written: bytes, is_thorough: bool = False) -> bytes | None:
@@ -105,13 +110,18 @@ class Endings:
 
     def ranked(self, options: int) -> tuple[list[int], list[int]]:
         """The bytes among these options that often close something, and some others; those first
-        that seem to lead to an end."""
+        that seem to lead to an end, and last those that open what has to be closed again."""
         known = self._ranked.get(options)
         if known is None:
             order = dict.fromkeys((*self._firsts, *ORDER))
-            others = [byte for byte in order if options >> byte & 1 and byte not in CLOSERS]
-            closers = [byte for byte in CLOSERS if options >> byte & 1]
-            known = self._ranked[options] = closers, others[:MAX_TRIED]
+            closers, openers = (
+                [byte for byte in some if options >> byte & 1] for some in (CLOSERS, OPENERS)
+            )
+            apart = CLOSERS + OPENERS
+            others = [byte for byte in order if options >> byte & 1 and byte not in apart]
+            others = others[: MAX_TRIED - len(openers)]
+            others += sorted(openers, key=lambda byte: self._shortest[byte])
+            known = self._ranked[options] = closers, others
         return known
 
 

@@ -212,12 +212,38 @@ EXPRESSION = {
     },
     "$ref": "#/$defs/e",
 }
+CODE = {"type": "string", "pattern": "^[a-z]{2,6}-[0-9]+$"}
+REF = {"$ref": "#/$defs/e"}
+PAIR = {
+    "type": "object",
+    "properties": {"k": CODE, **{key: {"anyOf": [REF, {"type": "null"}]} for key in "lr"}},
+    "required": ["k", "l", "r"],
+}
+ROW = {
+    "type": "array",
+    "prefixItems": [
+        {"enum": ["and", "or", "not"]},
+        {"anyOf": [REF, CODE]},
+        {"anyOf": [REF, {"type": "object", "properties": {"w": CODE}, "required": ["w"]}]},
+    ],
+    "minItems": 3,
+    "items": False,
+}
+NAMES = {
+    "type": "object",
+    "patternProperties": {"^[a-z]+_n$": {"$ref": "#"}, "^[a-z]+_v$": CODE},
+    "additionalProperties": False,
+    "minProperties": 1,
+}
 FIELDS = ("alpha", "beta", "gamma")
 SCHEMAS: dict[str, Any] = {
     "tree": TREE,
     "anything": True,
     "open object": {"type": "object", "properties": {"id": {"type": "integer"}, "more": {}}},
     "expression": EXPRESSION,
+    "pairs": {"$defs": {"e": PAIR}, **REF},
+    "rows": {"$defs": {"e": ROW}, **REF},
+    "names by patterns": NAMES,
     "far from its end": {
         "items": {
             "anyOf": [
