@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ..api.protocol import Call, ForkHint
 from ..radix.cache import Lease, RadixCache
@@ -23,6 +24,7 @@ PINNED = 0.5  # of the pool: what tenants pin by hints holds no more
 LEAST = 128  # tokens of its own for which a program's text is held: less is computed again
 GRACE = 1.0  # seconds that a program's next call may come late
 UNTRUSTED = 0.2  # of what a tenant may pin, where none of the branches that it announces come
+Space: TypeAlias = tuple[str, str]  # owner and namespace, within which names are known
 _HELD = "\0"  # begins the names of what programs hold
 
 
@@ -39,7 +41,7 @@ class _Root:
 
 
 class Roots:
-    """The pinned roots of one cache, by namespace (or whose names these are) and name.
+    """The pinned roots of one cache, by space and name.
 
     cache: whose leases they are. timeout: seconds after its last use that a root stays pinned.
     share: of all that is pinned, what a tenant's may be; None: all. trust: how many of the branches
@@ -52,75 +54,73 @@ class Roots:
         self._cache = cache
         self._timeout = timeout
         self._share = share
-        self._roots: dict[tuple[str, str], _Root] = {}
+        self._roots: dict[tuple[Space, str], _Root] = {}
         self.trust = Trust()
 
     def __len__(self) -> int:
         return len(self._roots)
 
-    def pin(
-        self, namespace: str, root: str, lease: Lease, branches: int | None, now: float
-    ) -> None:
+    def pin(self, space: Space, root: str, lease: Lease, branches: int | None, now: float) -> None:
         """Keep `lease` (owned from now on) until `branches` branches have left, or the time-out."""
-        self.unpin(namespace, root)
+        self.unpin(space, root)
         if branches == 0 or lease.length == 0:
             self._cache.release(lease)
             return
         entry = _Root(lease, branches, now + self._timeout, size=self._cache.count_sole(lease))
-        self._keep((namespace, root), entry)
+        self._keep((space, root), entry)
 
-    def hold(self, namespace: str, program: str, lease: Lease, due: float) -> bool:
+    def hold(self, space: Space, program: str, lease: Lease, due: float) -> bool:
         """Keep what a program wrote (`lease` is owned from now on) until it is expected to call
         again; False where it is little, or there is no room for it."""
-        self.resume(namespace, program)
+        self.resume(space, program)
         size = self._cache.count_sole(lease)
-        if size < LEAST or self._excess(_tenant(namespace), size) > 0:
+        if size < LEAST or self._excess(space[0], size) > 0:
             self._cache.release(lease)
             return False
         entry = _Root(lease, None, due + min(GRACE, self._timeout), due, size)
-        self._roots[namespace, _HELD + program] = entry
+        self._roots[space, _HELD + program] = entry
         return True
 
-    def resume(self, namespace: str, program: str) -> None:
+    def resume(self, space: Space, program: str) -> None:
         """A program calls again, or has ended: what it wrote is held no longer."""
-        self.unpin(namespace, _HELD + program)
+        self.unpin(space, _HELD + program)
 
-    def _keep(self, key: tuple[str, str], entry: _Root) -> None:
+    def _keep(self, key: tuple[Space, str], entry: _Root) -> None:
         """Pin a root, in the place of others of its tenant that are too much then."""
-        tenant = _tenant(key[0])
+        tenant = key[0][0]
         while self._excess(tenant, entry.size) > 0 and self.release_one(tenant):
             continue
         self._roots[key] = entry
 
     def _excess(self, tenant: str, size: int) -> float:
         """Tokens by which a tenant's pins are more than its share with so many more."""
-        own = sum(it.size for (space, _), it in self._roots.items() if _tenant(space) == tenant)
+        own = sum(it.size for (space, _), it in self._roots.items() if space[0] == tenant)
         most = PINNED * self._cache.capacity * max(UNTRUSTED, self.trust.of(tenant))
         return own + size - most * self._share(tenant)
 
-    def has(self, namespace: str, root: str) -> bool:
+    def has(self, space: Space, root: str) -> bool:
         """Whether this root is pinned."""
-        return (namespace, root) in self._roots
+        return (space, root) in self._roots
 
-    def length(self, namespace: str, root: str) -> int:
+    def length(self, space: Space, root: str) -> int:
         """Tokens of this root; 0 where it is not pinned."""
-        entry = self._roots.get((namespace, root))
+        entry = self._roots.get((space, root))
         return 0 if entry is None else entry.lease.length
 
-    def finish_branch(self, namespace: str, root: str, now: float) -> None:
+    def finish_branch(self, space: Space, root: str, now: float) -> None:
         """A branch of this root is done; the last one releases it. Unknown roots are ignored."""
-        entry = self._roots.get((namespace, root))
+        entry = self._roots.get((space, root))
         if entry is None:
             return
         entry.expires = now + self._timeout
         if entry.num_left is not None:
             entry.num_left -= 1
             if entry.num_left <= 0:
-                self.unpin(namespace, root)
+                self.unpin(space, root)
 
-    def unpin(self, namespace: str, root: str) -> None:
+    def unpin(self, space: Space, root: str) -> None:
         """Release this root, if it is pinned."""
-        entry = self._roots.pop((namespace, root), None)
+        entry = self._roots.pop((space, root), None)
         if entry is not None:
             self._cache.release(entry.lease)
 
@@ -149,7 +149,7 @@ class Roots:
         found: dict[str, int] = {}
         for (space, _), entry in self._roots.items():
             size = entry.lease.length if entry.due is None else entry.size
-            found[_tenant(space)] = found.get(_tenant(space), 0) + size
+            found[space[0]] = found.get(space[0], 0) + size
         return found
 
     def make_room(
@@ -178,7 +178,7 @@ class Roots:
             tenant = max(held, key=held.__getitem__, default="")
         if tenant not in held:
             return False
-        found = {key: it for key, it in self._roots.items() if _tenant(key[0]) == tenant}
+        found = {key: it for key, it in self._roots.items() if key[0][0] == tenant}
         self.unpin(*min(found, key=lambda key: _release_order(found[key])))
         return True
 
@@ -192,7 +192,7 @@ class RootPinning:
         self._roots = roots
         self._is_on = is_on
         # Roots that are sent ahead, by space and name: branches to come, of each call that does.
-        self._expected: dict[tuple[str, str], dict[Job, int | None]] = {}
+        self._expected: dict[tuple[Space, str], dict[Job, int | None]] = {}
 
     def expect(self, job: Job) -> None:
         """A call has come; if it sends a root ahead, branches may end before it is computed."""
@@ -201,7 +201,7 @@ class RootPinning:
             return
         key = space_of(job), hint.root
         is_branch = not job.is_prefill_only
-        self._roots.trust.arrive(job, key, _tenant(key[0]), hint.branches or 0, is_branch)
+        self._roots.trust.arrive(job, key, key[0][0], hint.branches or 0, is_branch)
         if not is_branch:
             self._expected.setdefault(key, {})[job] = hint.branches
 
@@ -211,7 +211,7 @@ class RootPinning:
         if hint is None or not hint.root:
             return
         key = space_of(job), hint.root
-        self._roots.trust.leave(job, key, _tenant(key[0]), now)
+        self._roots.trust.leave(job, key, key[0][0], now)
         if not job.is_prefill_only:
             return
         expected = self._expected.get(key, {})
@@ -262,18 +262,13 @@ class RootPinning:
         return job.call.hint if self._is_on else None
 
 
-def space_of(job: Job) -> str:
+def space_of(job: Job) -> Space:
     """Within which the names of roots are known: tenants may share a namespace of the cache, but no
     names."""
     call: Call = job.call
-    return call.namespace if call.tenant is None else f"{call.tenant}\0{call.namespace}"
+    return call.owner, call.namespace
 
 
 def _release_order(entry: _Root) -> tuple[bool, float]:
     """Sorts what is to be released first before what is needed sooner."""
     return (True, entry.expires) if entry.due is None else (False, -entry.due)
-
-
-def _tenant(space: str) -> str:
-    """Whose space it is."""
-    return space.partition("\0")[0]

@@ -17,7 +17,7 @@ from ..api.protocol import Call
 from ..radix.cache import Lease, RadixCache
 from .accounting.tenants import Tenants
 from .accounting.working_sets import LONG, SOON, WorkingSets, goes_on
-from .forks import GRACE, Roots, space_of
+from .forks import GRACE, Roots, Space, space_of
 from .queue import TRIED_PER_STEP
 from .sequence import Job, Sequence
 from .step_shares import StepShares
@@ -53,7 +53,7 @@ class Pauses:
         self.held_back = set[str]()
         self._num_held = Counter[str]()  # calls, by tenant, in this admission
         self._next_try = math.inf  # when the engine idles no longer for what is due
-        self._paused: OrderedDict[tuple[str, str], _Paused] = OrderedDict()
+        self._paused: OrderedDict[tuple[Space, str], _Paused] = OrderedDict()
 
     def arrive(self, sequence: Sequence) -> None:
         """A sequence waits."""
@@ -167,7 +167,7 @@ class Pauses:
         self._paused.clear()
         self.working_sets.clear()
 
-    def _keep(self, key: tuple[str, str], paused: _Paused) -> None:
+    def _keep(self, key: tuple[Space, str], paused: _Paused) -> None:
         if self._cache.host is None:
             self._pin(*key, paused)
             return
@@ -178,7 +178,7 @@ class Pauses:
         if len(own) > MOST_PAUSED:
             del self._paused[own[0]]
 
-    def _pin(self, space: str, program: str, paused: _Paused) -> None:
+    def _pin(self, space: Space, program: str, paused: _Paused) -> None:
         lease = self._cache.acquire(paused.namespace, paused.tokens, len(paused.tokens))
         self._roots.hold(space, program, lease, paused.due)
 

@@ -14,7 +14,7 @@ NEWEST = 0.1  # weight of the newest root
 PATIENCE = 3.0  # seconds in which a root has no open call, until no more branches are awaited
 MEMORY = 60.0  # seconds in which a root that was judged is not judged again
 MOST_ROOTS = 1024  # of a tenant: whose branches are awaited; and which were judged
-Key = tuple[str, str]
+Key = tuple[Hashable, str]  # where a root's name is known, and the name
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ from ...common.fair_executor import FairExecutor, Task
 from .prompt import Picture, Source
 
 _THREADS = max(2, min(4, os.cpu_count() or 1))
-_Key: TypeAlias = tuple[str, bytes]  # whose it is, and a digest
+_Key: TypeAlias = tuple[tuple[str, str], bytes]  # owner and namespace, and a digest
 
 
 class PictureRequest:
@@ -185,7 +185,7 @@ class PicturePool:
             for key, future in self._decoded.items()
             if future.done()
         }
-        held: dict[str, int] = {}
+        held: dict[tuple[str, str], int] = {}
         for (space, _), size in sizes.items():
             held[space] = held.get(space, 0) + size
         while sum(held.values()) > self._decoded_bytes or len(sizes) > self._most_decoded:
@@ -214,9 +214,9 @@ class PicturePool:
             return self._pictures.setdefault((space, key), picture)
 
 
-def _space(call: Call) -> str:
+def _space(call: Call) -> tuple[str, str]:
     """Within which pictures are shared: one tenant's, in one namespace."""
-    return f"{call.owner}\0{call.namespace}"
+    return call.owner, call.namespace
 
 
 def _digest(source: Source) -> bytes:

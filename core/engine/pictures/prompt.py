@@ -35,7 +35,7 @@ class Picture:
     layout: Layout
     ids: Ints
     source: Source
-    space: str = ""
+    space: tuple[str, str] = ("", "")
     owner: str = ""
     weight: float = 1.0
     pixels: Pixels | None = None

@@ -323,8 +323,8 @@ def test_a_root_is_known_in_its_own_namespace_only(bench, call):
     world.run([call("the root of a", max_tokens=0, hint=hint, namespace="a")])
     (other,) = world.run([call("the root of a: b", hint=hint, namespace="b")])
     assert other.usage.cached_tokens == 0
-    assert world.roots.has("a", "root")
-    assert not world.roots.has("b", "root")
+    assert world.roots.has(("a", "a"), "root")
+    assert not world.roots.has(("b", "b"), "root")
 
 
 # --- endings -----------------------------------------------------------------------------------

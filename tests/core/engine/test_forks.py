@@ -13,6 +13,7 @@ from forkroot.core.engine.accounting.trust import MEMORY, PATIENCE, Trust
 from forkroot.core.engine.forks import Roots
 from forkroot.core.radix.cache import RadixCache
 
+SPACE = ("", "")
 ROOT = "the root that all branches share. "
 
 
@@ -63,7 +64,7 @@ def test_the_last_of_the_expected_branches_releases_the_root(bench, call):
     world.run([plant(call, branches=3)])
     for number in range(2):
         world.run([branch(call, f"{ROOT}{number}")])
-        assert world.roots.has("", "root")
+        assert world.roots.has(SPACE, "root")
     world.run([branch(call, f"{ROOT}2")])
     assert len(world.roots) == 0
     assert world.cache.num_locked == 0
@@ -80,7 +81,7 @@ def test_branches_that_end_before_their_root_is_computed_count_as_well(bench, ca
     world.submit(plant(call, branches=2, priority=-1))
     world.submit(branch(call, f"{ROOT}2"))
     world.drain()
-    assert world.roots.has("", "root")
+    assert world.roots.has(SPACE, "root")
     world.run([branch(call, f"{ROOT}3")])
     assert len(world.roots) == 0
 
@@ -109,7 +110,7 @@ def test_a_root_times_out_after_its_last_use(bench, call):
     world.run([branch(call, ROOT + "0")])
     world.now = 8.9
     world.engine.expire_roots()
-    assert world.roots.has("", "root")
+    assert world.roots.has(SPACE, "root")
     assert world.engine.next_event() == 9.0
     world.now = 9.0
     world.engine.expire_roots()
@@ -170,7 +171,7 @@ def test_a_tenant_that_fills_the_pool_takes_no_root_of_one_that_holds_less(bench
     answers = world.run(calls)
     assert [it.usage.completion_tokens for it in answers] == [70, 70, 70]
     assert world.scheduler.num_retracted > 0
-    assert world.roots.has("modest\0", "root")
+    assert world.roots.has(("modest", ""), "root")
 
 
 def test_the_last_sequence_that_runs_takes_the_memory_of_any_root(bench, call):
@@ -273,8 +274,8 @@ class TestRoots:
 
     def test_unknown_roots_are_ignored(self, cache):
         roots = Roots(cache, 10.0)
-        roots.finish_branch("", "root", 0.0)
-        roots.unpin("", "root")
+        roots.finish_branch(SPACE, "root", 0.0)
+        roots.unpin(SPACE, "root")
         roots.expire(100.0)
         assert not roots.release_one()
         assert roots.next_expiry() is None
@@ -282,31 +283,31 @@ class TestRoots:
     def test_the_root_that_expires_first_gives_way_first(self, cache):
         roots = Roots(cache, 10.0)
         for name, now in (("late", 3.0), ("early", 1.0), ("middle", 2.0)):
-            roots.pin("", name, self.lease(cache, 10), None, now)
-        roots.finish_branch("", "early", 5.0)
+            roots.pin(SPACE, name, self.lease(cache, 10), None, now)
+        roots.finish_branch(SPACE, "early", 5.0)
         assert roots.release_one()
-        assert not roots.has("", "middle")
+        assert not roots.has(SPACE, "middle")
         assert roots.next_expiry() == 13.0
 
     def test_roots_of_the_tenant_that_pins_most_give_way_first(self, cache):
         roots = Roots(cache, 10.0)
-        roots.pin("modest\0space", "first", self.lease(cache, 30), None, 1.0)
+        roots.pin(("modest", "space"), "first", self.lease(cache, 30), None, 1.0)
         for index in range(3):
-            space = f"greedy\0{index % 2}"
+            space = "greedy", f"{index % 2}"
             roots.pin(space, f"root {index}", self.lease(cache, 20), None, 2.0 + index)
         released = [roots.release_one() for _ in range(2)]
         assert released == [True, True]
-        assert roots.has("modest\0space", "first")
-        assert roots.has("greedy\x000", "root 2")
+        assert roots.has(("modest", "space"), "first")
+        assert roots.has(("greedy", "0"), "root 2")
 
     def test_nothing_is_pinned_twice_or_for_no_tokens(self, cache):
         roots = Roots(cache, 10.0)
-        roots.pin("", "root", self.lease(cache, 20), 2, 0.0)
-        roots.pin("", "root", self.lease(cache, 30), 2, 0.0)
-        roots.pin("", "empty", self.lease(cache, 0), 2, 0.0)
+        roots.pin(SPACE, "root", self.lease(cache, 20), 2, 0.0)
+        roots.pin(SPACE, "root", self.lease(cache, 30), 2, 0.0)
+        roots.pin(SPACE, "empty", self.lease(cache, 0), 2, 0.0)
         assert len(roots) == 1
         assert cache.num_locked == 30
-        roots.unpin("", "root")
+        roots.unpin(SPACE, "root")
         assert cache.num_locked == 0
         cache.check(0)
 
@@ -319,6 +320,14 @@ def test_a_tenant_releases_no_root_of_another_in_the_same_namespace(bench, call)
     assert len(world.roots) == 1
     flood(world, call)
     assert is_cached(world, ROOT)
+
+
+def test_a_namespace_is_no_tenant_of_another_text(bench, call):
+    world = bench(num_slots=250)
+    world.run([plant(call, tenant="one", namespace="a"), plant(call, namespace="one\0a")])
+    assert world.roots.has(("one", "a"), "root")
+    assert world.roots.has(("one\0a", "one\0a"), "root")
+    assert world.roots.held().keys() == {"one", "one\0a"}
 
 
 def root_of(cache, number, size=10):
@@ -345,7 +354,7 @@ def num_pinned(announced, come):
     roots = Roots(cache, timeout=100.0)
     for number in range(300):
         now, name = 0.1 * number, f"{number}"
-        roots.pin("me", name, root_of(cache, number), announced, now)
+        roots.pin(("me", ""), name, root_of(cache, number), announced, now)
         send(roots.trust, name, announced or 0, come, now)
         roots.expire(now)
     return len(roots)

@@ -147,8 +147,8 @@ def test_programs_of_one_tenant_make_nobody_forget_those_of_another(bench, monke
     ask(world, *AGENT, hint=paused(pause=5.0), namespace="honest")
     for number in range(6):
         ask(world, 7, hint=paused(f"agent {number}", pause=5.0), namespace="liar")
-    spaces = [space for space, _ in world.scheduler.pauses._paused]
-    assert spaces == ["honest", "liar", "liar", "liar"]
+    owners = [owner for (owner, _), _ in world.scheduler.pauses._paused]
+    assert owners == ["honest", "liar", "liar", "liar"]
 
 
 def test_clearing_the_cache_forgets_what_was_to_come_back(bench):
