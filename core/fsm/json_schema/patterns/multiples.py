@@ -157,7 +157,7 @@ def _far_fractions(start: int, interval: Interval, multiple: Fraction, decimals:
     ]
     texts = [text[1:] for part in exact for text in _spellings(part, decimals)]
     heads = alternatives(integers(start, end - 1)) if start < end else str(start)
-    return [heads + (f"{digit_trie(texts)}?" if texts else "")]
+    return [heads + (f"(?:{digit_trie(texts)})?" if texts else "")]
 
 
 def _other_integers(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from decimal import Decimal
@@ -111,3 +112,22 @@ def test_free_numbers_take_exponents_that_fit_a_double() -> None:
     assert not any(
         matches(pattern, text) for text in ("1e999", "1.e5", "--1", "1e", "Infinity", "NaN")
     )
+
+
+@pytest.mark.parametrize("multiple", ["0.5", "0.25", "0.1", "0.05", "0.01", "0.001", "1.5"])
+@pytest.mark.parametrize("high", [None, 999, 60_000])
+def test_multiples_of_a_fraction_are_json_near_zero_and_far_away(
+    multiple: str, high: int | None
+) -> None:
+    pattern = multiple_pattern(between(0, high), Fraction(multiple))
+    rng, last = random.Random(multiple), 10**7 if high is None else high
+    found = 0
+    for _ in range(2_000):
+        whole = rng.choice((rng.randrange(100), rng.randrange(last)))
+        text = f"{whole}{rng.choice(('', '.', '.0', '.5', '.25', '.75', '.50', '.01', '.001'))}"
+        if matches(pattern, text):
+            found += 1
+            assert (Fraction(text) / Fraction(multiple)).denominator == 1
+            assert (float(text) / float(multiple)).is_integer()
+            assert json.loads(text) <= last
+    assert found > 100
