@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 from ..api.protocol import CallFailed, InvalidCall
 from .grammar.grammar import GrammarCursor, GrammarGuide
-from .json_schema.shapes import Shapes
-from .json_schema.tracker import BLANKS, Tracker
-from .search import Goal, Steps, find, steps_of
+from .json_schema.shapes import NOWHERE, Shapes
+from .json_schema.tracker import Tracker
+from .search import Goal, find, find_end, steps_of
 from .tokens.regular import RegularCursor, RegularGuide
 from .tokens.vocabulary import NEVER, Mask
 
@@ -24,10 +24,8 @@ InnerCursor: TypeAlias = RegularCursor | GrammarCursor
 FIELD = "json_schema"
 MARGIN = 16
 MAX_REFUSED = 8
-MAX_TRIED = 300  # places in which an end is looked for, while an answer is written
 BREAKS, OPENERS = frozenset(b",]}"), frozenset(b"[{")
-STRUCTURE = BREAKS | frozenset(b'"')
-NUMBERS = frozenset(b"-0123456789.eE+")
+QUOTES = frozenset(b'"\\')  # with which a string ends, or a character of one begins
 
 
 class DistinctGuide:
@@ -41,11 +39,9 @@ class DistinctGuide:
         self.vocabulary = inner.vocabulary
         self._shapes = shapes
         self.options: dict[int, bytes] = {}
-        self.structure = self._flags(lambda data: bool(STRUCTURE & set(data)))
+        self.quoting = self._flags(lambda data: bool(QUOTES & set(data)))
         self.breaking = self._flags(lambda data: bool(BREAKS & set(data)))
         self.entering = self._flags(lambda data: bool(OPENERS & set(data)) and b"," in data)
-        self.numeric = self._flags(lambda data: data[0] in NUMBERS)
-        self.blank = self._flags(lambda data: data[0] in BLANKS)
         if self.cursor().is_stuck:
             allowed = "arrays that have as many different items as they need"
             raise InvalidCall(FIELD, "#", allowed)
@@ -53,7 +49,7 @@ class DistinctGuide:
     @property
     def num_bytes(self) -> int:
         """As `Guide.num_bytes`."""
-        return self.inner.num_bytes + 5 * self.structure.nbytes
+        return self.inner.num_bytes + 3 * self.quoting.nbytes
 
     def cursor(self, written: bytes = b"", required: bytes = b"") -> DistinctCursor:
         """As `Guide.cursor`."""
@@ -76,7 +72,16 @@ class DistinctCursor:
     """As `Cursor`. inner: of the guide that knows the rest. tracker: of what was written."""
 
     __slots__ = (
-        *("_closest", "_end", "_has_end", "_mask", "_need", "_refused"),
+        *(
+            "_closest",
+            "_end",
+            "_end_after",
+            "_has_end",
+            "_mask",
+            "_need",
+            "_num_failed",
+            "_refused",
+        ),
         *("guide", "inner", "tracker"),
     )
 
@@ -88,7 +93,9 @@ class DistinctCursor:
         self._refused: tuple[int, ...] = ()
         self._closest: tuple[int, ...] = ()
         self._end: bytes | None = None
+        self._end_after = (-1, b"")
         self._has_end = False
+        self._num_failed = 0
         self._need = NEVER
 
     @property
@@ -111,7 +118,7 @@ class DistinctCursor:
         self.inner.advance(token)
         self.tracker = after
         self._need = min(NEVER, self._need + MARGIN)
-        self._forget()
+        self._forget(token, vocabulary.token_bytes[token] if is_text else b"")
 
     def mask(self) -> Mask:
         """As `Cursor.mask`."""
@@ -147,7 +154,11 @@ class DistinctCursor:
         end, data = self.end(), vocabulary.token_bytes[token]
         is_known = end is not None and end.startswith(data)
         is_soon = is_known and self._spell((end or b"")[len(data) :]) < budget
-        if is_soon or self._spell(self._end_behind(data)) < budget:
+        if is_soon:
+            return True
+        end = self._end_behind(data)
+        if end is not None and self._spell(end) < budget:
+            self._end_after = (token, end)
             return True
         self._refused = (*self._refused, token)
         return False
@@ -160,7 +171,10 @@ class DistinctCursor:
 
     def forced(self) -> bytes:
         """As `Cursor.forced`."""
-        return self.inner.forced()
+        forced = self.inner.forced()
+        while self.tracker.after(forced) is None:  # every way on repeats something
+            forced = forced[:-1]
+        return forced
 
     def joins(self, tail: bytes) -> bool:
         """As `Cursor.joins`."""
@@ -187,13 +201,16 @@ class DistinctCursor:
     @property
     def is_stuck(self) -> bool:
         """Whether every way to go on repeats an item."""
-        return find(self._steps(b""), self.tracker, Goal.END).is_exhausted
+        return find_end(self.inner, b"", self.guide.options, self.tracker).is_exhausted
 
     def end(self) -> bytes | None:
         """Bytes that end the answer from here and repeat nothing; None: none were found."""
         if not self._has_end:
-            self._end = self._end_behind(b"")
             self._has_end = True
+            self._num_failed += 1
+            if not self._num_failed & (self._num_failed - 1):  # more and more rarely
+                self._end = self._end_behind(b"")
+                self._num_failed = 0 if self._end is not None else self._num_failed
         return self._end
 
     def _end_behind(self, data: bytes) -> bytes | None:
@@ -206,11 +223,17 @@ class DistinctCursor:
         tracker = self.tracker.after(data + rest)
         if tracker is None:
             return None
-        found = find(self._steps(data + rest), tracker, Goal.END, MAX_TRIED)
+        found = find_end(self.inner, data + rest, self.guide.options, tracker)
         return None if found.end is None else rest + found.end
 
-    def _forget(self) -> None:
-        self._mask, self._end, self._has_end = None, None, False
+    def _forget(self, token: int, data: bytes) -> None:
+        """A token was taken: what is known of the answer's end, if anything, is that behind it."""
+        end = self._end
+        known, behind = self._end_after
+        self._end = end[len(data) :] if end is not None and end.startswith(data) else None
+        self._end = behind if known == token else self._end
+        self._has_end = self._end is not None
+        self._mask, self._end_after = None, (-1, b"")
         self._refused, self._closest = (), ()
 
     def _filtered(self, mask: Mask) -> Mask:
@@ -222,40 +245,36 @@ class DistinctCursor:
     def _doubtful(self) -> Mask:
         """The tokens that may repeat an item, or lead to where every way on does."""
         guide, tracker = self.guide, self.tracker
-        frame = tracker.frame
-        if frame is None:
+        if tracker.frame is None:
             return guide.entering
-        if tracker.shapes[frame.shape].prefix:
+        if _is_tight(tracker) or (tracker.is_watching and not tracker.in_string):
             return self.inner.mask()
-        if not tracker.is_watching:
+        if not tracker.in_string:
             return guide.breaking | guide.entering
-        found = guide.structure | guide.entering
-        item = tracker.item
-        if not item or item[0] in NUMBERS:
-            found = found | guide.numeric
-        if not item:  # an item may begin behind a blank of the same token
-            found = found | guide.blank
         near = {it for rest in tracker.rests for it in guide.vocabulary.beginnings(rest)}
-        return found | guide.vocabulary.mask_of(near)
+        return guide.quoting | guide.vocabulary.mask_of(near)
 
     def _goes_on(self, data: bytes) -> bool:
         """Whether more items can follow, or the array can end, after these bytes."""
         tracker = self.tracker.after(data)
         if tracker is None:
             return False
-        frame = tracker.frame
-        if frame is None:
-            return True
-        is_tight = any(
-            f.seen is not None and tracker.shapes[f.shape].prefix for f in tracker.frames
-        )
+        is_tight = _is_tight(tracker)
         if not is_tight and not tracker.is_watching:
             return True
         goal = Goal.CLOSED if is_tight else Goal.DIFFERENT
-        return not find(self._steps(data), tracker, goal).is_exhausted
-
-    def _steps(self, data: bytes) -> Steps:
-        return steps_of(self.inner, data, self.guide.options)
+        steps = steps_of(self.inner, data, self.guide.options)
+        return not find(steps, tracker, goal).is_exhausted
 
     def _spell(self, end: bytes | None) -> int:
         return NEVER if end is None else self.guide.vocabulary.spell(end)
+
+
+def _is_tight(tracker: Tracker) -> bool:
+    """Whether an item may take a value that a later one needs."""
+    rows = tracker.shapes
+    return any(
+        f.seen is not None and f.shape != NOWHERE and f.number < rows[f.shape].num_tight
+        for f in tracker.frames
+        if f.is_array
+    )

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
+from itertools import zip_longest
 from typing import NamedTuple, TypeAlias
 
 from .grammar.ending import ORDER, options_of
 from .grammar.grammar import GrammarCursor
+from .grammar.matcher import Matcher
+from .json_schema.alike import BLANKS
 from .json_schema.tracker import Tracker
 from .tokens.regular import RegularCursor, RegularGuide
 
 MAX_NODES = 3_000
+MAX_ENDING = 300  # where each costs more
 MAX_DEPTH = 4_000
 MAX_KNOWN = 10_000
 FIRST = b'"]},:'
@@ -27,17 +31,23 @@ class Found(NamedTuple):
 
 class Goal(Enum):
     """What a way leads to: the end of the answer; where nothing is open that must differ; or where
-    the current item or name differs from all others, whatever follows."""
+    each item or name that was begun is whole, or differs from all others, whatever follows."""
 
     END = "end"
     CLOSED = "closed"
     DIFFERENT = "different"
 
 
-def _is_reached(goal: Goal, steps: Steps, here: Tracker) -> bool:
+def _is_reached(goal: Goal, steps: Steps, start: Tracker, here: Tracker) -> bool:
     if goal is Goal.END:
         return steps.is_accepting
-    return here.num_unique == 0 or (goal is Goal.DIFFERENT and not here.is_watching)
+    if goal is Goal.CLOSED:
+        return here.num_unique == 0
+    starts = [frame.start for frame in start.frames]
+    for frame, was in zip_longest(here.frames, starts[: len(here.frames)]):
+        if frame.alike and (frame.start == was or here.text[frame.start :].strip(BLANKS)):
+            return False
+    return True
 
 
 def _options(steps: Steps, here: Tracker, goal: Goal) -> Iterator[int]:
@@ -53,7 +63,7 @@ def find(steps: Steps, tracker: Tracker, goal: Goal, max_nodes: int = MAX_NODES)
     trackers, left = [tracker], [_options(steps, tracker, goal)]
     for _ in range(max_nodes):
         here = trackers[-1]
-        if _is_reached(goal, steps, here):
+        if _is_reached(goal, steps, tracker, here):
             return Found(bytes(path))
         byte = next(left[-1], None) if len(path) < MAX_DEPTH else None
         if byte is None:
@@ -81,6 +91,15 @@ def steps_of(cursor: RegularCursor | GrammarCursor, data: bytes, known: dict[int
         state = cursor.guide.dfa.run(cursor.state, data)
         return _RegularSteps(cursor.guide, state, known)
     return _GrammarSteps(cursor, data)
+
+
+def find_end(
+    cursor: RegularCursor | GrammarCursor, data: bytes, known: dict[int, bytes], tracker: Tracker
+) -> Found:
+    """As `find`, of an end of the answer."""
+    if isinstance(cursor, RegularCursor):
+        return find(steps_of(cursor, data, known), tracker, Goal.END)
+    return find(_EndingSteps(cursor, data), tracker, Goal.END, MAX_ENDING)
 
 
 class _RegularSteps:
@@ -138,9 +157,8 @@ class _GrammarSteps:
         return bool(self._matcher.is_accepting())
 
     def options(self) -> bytes:
-        bits = options_of(self._matcher)
-        order = dict.fromkeys((*FIRST, *ORDER))
-        return bytes(byte for byte in order if bits >> byte & 1)
+        """The bytes that may come next."""
+        return _ordered(self._matcher, b"")
 
     def push(self, byte: int) -> None:
         self._matcher.consume_token(byte)
@@ -149,4 +167,35 @@ class _GrammarSteps:
         self._matcher.rollback(1)
 
 
-Steps: TypeAlias = _RegularSteps | _GrammarSteps
+class _EndingSteps:
+    """The same where an end is looked for: along the ends that the grammar's guide knows."""
+
+    def __init__(self, cursor: GrammarCursor, data: bytes) -> None:
+        tracker = cursor.guide.end_tracker(cursor.written).copy()
+        tracker.advance(data)
+        self._trackers = [tracker]
+
+    @property
+    def is_accepting(self) -> bool:
+        return bool(self._trackers[-1].matcher.is_accepting())
+
+    def options(self) -> bytes:
+        """The bytes that may come next, that of a known end first."""
+        return _ordered(self._trackers[-1].matcher, self._trackers[-1].end or b"")
+
+    def push(self, byte: int) -> None:
+        tracker = self._trackers[-1].copy()
+        tracker.advance(bytes((byte,)))
+        self._trackers.append(tracker)
+
+    def pop(self) -> None:
+        self._trackers.pop()
+
+
+def _ordered(matcher: Matcher, end: bytes) -> bytes:
+    bits = options_of(matcher)
+    order = dict.fromkeys((*end[:1], *FIRST, *ORDER))
+    return bytes(byte for byte in order if bits >> byte & 1)
+
+
+Steps: TypeAlias = _RegularSteps | _GrammarSteps | _EndingSteps

@@ -24,12 +24,13 @@ WINDOW = 16
 class EndTracker:
     """A text under a grammar.
 
-    matcher: of bytes, at the start; moved from here on. end: of the empty text; None: not known.
+    matcher: of bytes, at the start; moved along with the text. end: of the empty text; None: none
+      is known.
     """
 
     def __init__(self, endings: Endings, matcher: Matcher, end: bytes | None) -> None:
         self._endings = endings
-        self._matcher = matcher
+        self.matcher = matcher
         self._known = end
         self._offset = 0
         self._num_failures = 0
@@ -43,13 +44,13 @@ class EndTracker:
     def copy(self) -> EndTracker:
         """A tracker of the same text that goes on by itself."""
         other = copy(self)
-        other._matcher = self._matcher.deep_copy()
+        other.matcher = self.matcher.deep_copy()
         return other
 
     def advance(self, data: bytes) -> None:
         """Let these bytes, which are allowed, come next."""
         for byte in data:
-            self._matcher.consume_token(byte)
+            self.matcher.consume_token(byte)
             self.written += bytes([byte])
             if self._known is None:
                 self._search_again()
@@ -62,7 +63,7 @@ class EndTracker:
         """Whether the end is one here too, or what is left of it without its first byte."""
         assert self._known is not None
         for offset in (self._offset + 1, self._offset):
-            if offset <= len(self._known) and is_end(self._matcher, self._known[offset:]):
+            if offset <= len(self._known) and is_end(self.matcher, self._known[offset:]):
                 self._offset = offset
                 return True
         return False
@@ -78,11 +79,11 @@ class EndTracker:
         """Look for an end from here, more and more rarely while there is none."""
         self._num_failures += 1
         if not self._num_failures & (self._num_failures - 1):
-            self._known = self._endings.find(self._matcher, self.written)
+            self._known = self._endings.find(self.matcher, self.written)
 
     def _repaired(self) -> bytes | None:
         """The shortest end found that is something new and then a part of the known one."""
-        walk = Walk(self._endings, self._matcher, self.written)
+        walk = Walk(self._endings, self.matcher, self.written)
         best = self._greedy_search(walk)
         queue = [(0, b"")]
         for _ in range(MAX_NODES):
@@ -121,7 +122,7 @@ class EndTracker:
             return bytes(walk.path) if best is None or len(walk.path) < len(best) else best
         for tail in self._tails(options):
             is_shorter = best is None or len(walk.path) + len(tail) < len(best)
-            if is_shorter and is_end(self._matcher, tail):
+            if is_shorter and is_end(self.matcher, tail):
                 return bytes(walk.path) + tail
         return best
 

@@ -25,6 +25,7 @@ from .patterns.strings import ANY_CHAR, ANYTHING, pattern, repeated
 
 Write: TypeAlias = Callable[[All], str | None]
 KeyOf: TypeAlias = Callable[[Strings], str | None]
+NumberOf: TypeAlias = Callable[[Strings], int | None]
 MAX_OVERLAPPING = 5
 MAX_COMPARED = 24  # patterns
 MAX_COUNTED = 4_000  # properties times the number of those that may be there
@@ -35,12 +36,14 @@ def object_pattern(
     write: Write,
     unfold: Unfold,
     key_of: KeyOf,
+    number_of: NumberOf,
     style: Style,
 ) -> str | None:
     """The objects that these facts allow; None: there are none.
 
     write: the pattern of a value that meets all of some nodes; None where there is none.
     key_of: the pattern of the names that facts allow, with quotes; None if there is none.
+    number_of: how many names facts allow; None: many.
     """
     if objects.is_open and objects.high != 0:
         raise UnsupportedSchema("objects of which properties or additionalProperties are stated")
@@ -60,10 +63,13 @@ def object_pattern(
         for name, value in fixed.items()
         if value is not None
     ]
-    others = [
-        key + colon + value
-        for key, value in _others(objects, tuple(properties), write, unfold, key_of)
-    ]
+    found = _others(objects, tuple(properties), write, unfold, key_of)
+    most: int | None = None
+    if found and (style.is_distinct or objects.low > 1):
+        numbers = [number_of(strings) for strings, _, _ in found]
+        most = None if None in numbers else sum(number or 0 for number in numbers)
+    rest = alternatives([key + colon + value for _, key, value in found]) if found else None
+    others = None if rest is None else Entry(rest, 0, most)
     return _enclosed(entries, others, objects.low, objects.high, style)
 
 
@@ -104,30 +110,30 @@ class Style(NamedTuple):
 
 
 def _enclosed(
-    entries: list[Entry], others: list[str], low: int, high: int | None, style: Style
+    entries: list[Entry], others: Entry | None, low: int, high: int | None, style: Style
 ) -> str | None:
     """Objects of these entries and of others, with as many properties as are allowed."""
     num_required = sum(entry.low for entry in entries)
     if high is not None and max(num_required, low) > high:
         return None
-    if not others and low > len(entries):
+    most = 0 if others is None else others.high
+    if most is not None and low > len(entries) + most:
         return None
     count = Count(low if low > num_required else 0, high)
-    if not others and high is not None and high >= len(entries):
+    if most is not None and high is not None and high >= len(entries) + most:
         count = count._replace(high=None)
     comma = style.layout.comma
     if count.low <= 1 and count.high is None:
-        more = [Entry(alternatives(others), 0, None)] if others else []
+        more = [others] if others is not None else []
         return enclosed("{}", [*entries, *more], comma, count.low == 1)
-    rest = alternatives(others) if others else None
     if (len(entries) + 1) * max(count.low, count.high or 0) > MAX_COUNTED:
-        return _roughly(entries, rest, count, comma)
-    if rest is not None and not style.is_distinct and low > len(entries) + 1:
+        return _roughly(entries, others, count, comma)
+    if others is not None and not style.is_distinct and low > len(entries) + 1:
         raise UnsupportedSchema("minProperties of at most one more than are named")
-    if rest is not None and not style.is_distinct and count.low > 1:
-        found = _surely(entries, rest, count, style)
+    if others is not None and not style.is_distinct and count.low > 1:
+        found = _surely(entries, others.pattern, count, style)
     else:
-        found = counted(entries, rest, count, comma, style.share)
+        found = counted(entries, others, count, comma, style.share)
     return None if found is None else rf"\{{{found}\}}"
 
 
@@ -144,30 +150,31 @@ def _surely(entries: list[Entry], rest: str, count: Count, style: Style) -> str 
     return alternatives(options) if options else None
 
 
-def _roughly(entries: list[Entry], rest: str | None, count: Count, comma: str) -> str:
+def _roughly(entries: list[Entry], others: Entry | None, count: Count, comma: str) -> str:
     """Objects of a large number of properties: where all that are named fit in, others may fill
     what they leave."""
-    if count.low or rest is None or count.high is None or count.high < len(entries):
+    if count.low or others is None or count.high is None or count.high < len(entries):
         raise UnsupportedSchema(
             f"minProperties and maxProperties of which the product with the number of properties is"
             f" at most {MAX_COUNTED}"
         )
-    return enclosed("{}", [*entries, Entry(rest, 0, count.high - len(entries))], comma)
+    return enclosed("{}", [*entries, others._replace(high=count.high - len(entries))], comma)
 
 
 def _others(
     objects: Objects, names: tuple[str, ...], write: Write, unfold: Unfold, key_of: KeyOf
-) -> list[tuple[str, str]]:
-    """Properties that are not named: the patterns of name and value."""
+) -> list[tuple[Strings, str, str]]:
+    """Properties that are not named: what their names are, and the patterns of name and value."""
     if objects.high is not None and objects.high <= len(objects.required):
         return []
-    found: list[tuple[str, str]] = []
+    found: list[tuple[Strings, str, str]] = []
     for strings, nodes in _name_classes(objects, unfold):
         value = write(nodes)
         for name_facts in _name_facts(objects.names, unfold) if value is not None else ():
-            key = key_of(strings.intersect(name_facts).intersect(Strings(others=names)))
+            named = strings.intersect(name_facts).intersect(Strings(others=names))
+            key = key_of(named)
             if key is not None and value is not None:
-                found.append((key, value))
+                found.append((named, key, value))
     return found
 
 

@@ -27,6 +27,7 @@ from .patterns.automata import common_texts
 from .patterns.ecma import read_pattern
 from .patterns.formats import NUMBERS, read_format
 from .patterns.lists import Entry, Layout, enclosed, nested
+from .patterns.machines import num_texts
 from .patterns.multiples import multiple_pattern, other_numbers
 from .patterns.numbers import number_pattern
 from .patterns.spelling import FREE_CHAR, LEAN_CHAR, alternatives, literal, value_text
@@ -40,6 +41,8 @@ MATCH_STEPS = 10
 MAX_LENGTH = 1_000_000
 MAX_SQUEEZED = 512
 MAX_SHARED = 10_000
+MAX_NAMES = 64
+MAX_FEW = 1_000
 SMALL = {"boolean": (("boolean", "true"), ("boolean", "false")), "null": (("null", "null"),)}
 
 
@@ -182,7 +185,8 @@ class Writer:
                 "objects of which properties or additionalProperties are stated"
             )
         style = Style(self._layout, self.leaf, self.share, self._is_tracked)
-        return object_pattern(objects, self.write, self.document.unfold, self.name, style)
+        unfold = self.document.unfold
+        return object_pattern(objects, self.write, unfold, self.name, self.num_names, style)
 
     def array(self, arrays: Arrays) -> str | None:
         """The arrays that these facts allow."""
@@ -240,10 +244,11 @@ class Writer:
         for facts in self.document.unfold(arrays.rest) if arrays.rest else ():
             if facts.values is not None:
                 found |= {it.key: it for it in facts.values if self._fits(facts, it)}
-            elif facts.types and SMALL.keys() >= set(facts.types):
-                found |= dict.fromkeys(key for kind in facts.types for key in SMALL[kind])
             else:
-                return {}
+                keys = [_few(kind, facts) for kind in facts.types or ("",)]
+                if None in keys:
+                    return {}
+                found |= dict.fromkeys(key for some in keys for key in some or ())
         return found
 
     def _in_order(self, arrays: Arrays, values: Sequence[Value | None]) -> str | None:
@@ -262,6 +267,17 @@ class Writer:
         """The pattern of a property's name: like that of a string, but spelled in one way."""
         text = self.text(strings, pattern(ANYTHING.item))
         return None if text is None else self.leaf(f'"{text}"')
+
+    def num_names(self, strings: Strings) -> int | None:
+        """How many names meet these facts; None: more than MAX_NAMES, or it is not known."""
+        try:
+            texts = self.text_patterns(strings)
+            if not texts:
+                return None
+            net = self.machine(strings, texts, self.excluded(strings))
+        except UnsupportedSchema:
+            return None
+        return 0 if net is None else num_texts(net, MAX_NAMES)
 
     def text(self, strings: Strings, char: str) -> str | None:
         """The pattern between the quotes of these strings; `char`: of one where any will do."""
@@ -330,6 +346,15 @@ class Writer:
         """Raise UnsupportedSchema where an automaton would have to count too far."""
         if max(low, high or 0) > MAX_COUNT:
             raise UnsupportedSchema(f"lengths and numbers of items of at most {MAX_COUNT}")
+
+
+def _few(kind: str, facts: Facts) -> Sequence[tuple[str, Any]] | None:
+    """The keys of all values of a type, and some more; None where they are not few."""
+    numbers = facts.numbers or Numbers()
+    low, high = numbers.interval.integers()
+    if kind != "integer" or low is None or high is None or high - low >= MAX_FEW:
+        return SMALL.get(kind)
+    return [("number", number) for number in range(low, high + 1)]
 
 
 def _number(kind: str, facts: Facts) -> str | None:

@@ -6,21 +6,23 @@ Immutable: each step gives another tracker. Knows nothing of schemas, automata o
 from __future__ import annotations
 
 import json
+import re
 from typing import NamedTuple
 
+from .alike import BLANKS, Alike
 from .patterns.spelling import value_key
 from .shapes import NOWHERE, Shapes
 
-BLANKS = b" \t\r\n"
-DIGITS = frozenset(b"%c" % char for char in b"-0123456789")
+EXPONENTS = frozenset(b"eE")
+_NUMBER = re.compile(rb"[-.0-9]+$")
 
 
 class Frame(NamedTuple):
     """An object or array that is open.
 
     shape: its row. child: the row of the value that is written, or comes next. number: of the item.
-    seen: the items or names so far, where they must differ: of each its value and its text; None
-    elsewhere.
+    seen: the items or names so far, where they must differ: of each its value, and where a text of
+    it begins; None elsewhere. alike: those which the current item or name may still be.
     start: where the current item or property begins, in the text that is kept.
     """
 
@@ -28,8 +30,21 @@ class Frame(NamedTuple):
     shape: int
     child: int = NOWHERE
     number: int = 0
-    seen: tuple[tuple[str, bytes], ...] | None = None
+    seen: tuple[tuple[str, Alike], ...] | None = None
+    alike: tuple[Alike, ...] = ()
     start: int = 0
+
+    def next(self, number: int, start: int) -> Frame:
+        """The same before its next item or property."""
+        alike = tuple(it for _, it in self.seen or ())
+        return self._replace(number=number, alike=alike, start=start)
+
+    def followed(self, text: bytes) -> Frame:
+        """The same in a text in which numbers have exponents."""
+        alike = tuple(it for _, it in self.seen or ())
+        for byte in text[self.start :] if alike else b"":
+            alike = _still(alike, byte, has_exponent=True)
+        return self._replace(alike=alike)
 
 
 class Tracker(NamedTuple):
@@ -64,36 +79,14 @@ class Tracker(NamedTuple):
         return here
 
     @property
-    def item(self) -> bytes:
-        """The text of the current item or property of `frame`."""
-        frame = self.frame
-        return b"" if frame is None else self.text[frame.start :].lstrip(BLANKS)
-
-    @property
     def is_watching(self) -> bool:
-        """Whether the current item or name could still repeat another: its text begins one, or is
-        one."""
-        for frame in self.frames:
-            if frame.seen:
-                item = self.text[frame.start :].lstrip(BLANKS)
-                if any(text.startswith(item) for _, text in frame.seen):
-                    return True
-                if item[:1] in DIGITS and any(text[:1] in DIGITS for _, text in frame.seen):
-                    return True  # a number has many spellings
-                if (value := _value(item)) is not None and any(value == v for v, _ in frame.seen):
-                    return True
-        return False
+        """Whether the current item or name could still repeat another."""
+        return any(frame.alike for frame in self.frames)
 
     @property
     def rests(self) -> frozenset[bytes]:
-        """What the texts before have behind the current item or name, where they begin with it."""
-        found = set[bytes]()
-        for frame in self.frames:
-            if frame.seen:
-                item = self.text[frame.start :].lstrip(BLANKS)
-                size = len(item)
-                found |= {text[size:] for _, text in frame.seen if text.startswith(item)}
-        return frozenset(found)
+        """How the innermost value or name goes on where the item is like one before."""
+        return frozenset(rest for f in self.frames for it in f.alike for rest in it.rests)
 
     @property
     def repeating(self) -> frozenset[int]:
@@ -101,9 +94,7 @@ class Tracker(NamedTuple):
         return frozenset(rest[0] for rest in self.rests if rest)
 
     def _step(self, byte: int) -> Tracker | None:
-        here = self
-        if self.num_unique:
-            here = here._replace(text=self.text + bytes((byte,)))
+        here = self._followed(byte) if self.num_unique else self
         if self.in_string:
             return here._in_string(byte)
         match chr(byte):
@@ -122,6 +113,18 @@ class Tracker(NamedTuple):
             case "]" | "}":
                 return here._close()
         return here
+
+    def _followed(self, byte: int) -> Tracker:
+        """The same with one more byte of text, and without the values that it does not lead to."""
+        text = self.text + bytes((byte,))
+        has_exponent = byte in EXPONENTS and not self.in_string and _NUMBER.search(self.text)
+        if has_exponent:  # it may mean more than a number like this without one
+            frames = tuple(frame.followed(text) for frame in self.frames)
+        elif self.is_watching:
+            frames = tuple(it._replace(alike=_still(it.alike, byte)) for it in self.frames)
+        else:
+            frames = self.frames
+        return self._replace(text=text, frames=frames)
 
     def _in_string(self, byte: int) -> Tracker | None:
         if self.in_key and (self.is_escaped or byte != ord('"')):
@@ -155,11 +158,13 @@ class Tracker(NamedTuple):
         if shape is None or not shape.is_unique:
             return self._open(Frame(True, row, child))
         here = self._watching(b"[")
-        return here._open(Frame(True, row, child, 0, (), len(here.text)))
+        return here._open(Frame(True, row, child, seen=(), start=len(here.text)))
 
     def _open_object(self) -> Tracker:
         row = self._row()
-        if row == NOWHERE or not self.shapes[row].is_counted:
+        # Equal items are found whatever they hold: no name comes twice in what nothing is known of.
+        is_counted = self.num_unique > 0 if row == NOWHERE else self.shapes[row].is_counted
+        if not is_counted:
             return self._open(Frame(False, row))
         here = self._watching(b"{")
         return here._open(Frame(False, row, seen=(), start=len(here.text)))
@@ -180,15 +185,13 @@ class Tracker(NamedTuple):
     def _next(self) -> Tracker | None:
         frame = self.frames[-1]
         if not frame.is_array:
-            return self._top(frame._replace(number=0, start=len(self.text)))
+            return self._top(frame.next(0, len(self.text)))
         seen = frame.seen
         if seen is not None and (seen := self._with_item(frame)) is None:
             return None
         number = frame.number + 1
         child = NOWHERE if frame.shape == NOWHERE else self.shapes[frame.shape].item(number)
-        return self._top(
-            frame._replace(child=child, number=number, seen=seen, start=len(self.text))
-        )
+        return self._top(frame._replace(child=child, seen=seen).next(number, len(self.text)))
 
     def _close(self) -> Tracker | None:
         frame = self.frames[-1]
@@ -200,22 +203,20 @@ class Tracker(NamedTuple):
         left = self.num_unique - 1
         return here._replace(num_unique=left, text=self.text if left else b"")
 
-    def _with_item(self, frame: Frame) -> tuple[tuple[str, bytes], ...] | None:
+    def _with_item(self, frame: Frame) -> tuple[tuple[str, Alike], ...] | None:
         """What was seen and the item that ends before the last byte; None where it repeats one."""
         return _with(frame.seen or (), self.text[frame.start : -1].strip(BLANKS))
 
 
-def _with(seen: tuple[tuple[str, bytes], ...], text: bytes) -> tuple[tuple[str, bytes], ...] | None:
+def _still(alike: tuple[Alike, ...], byte: int, has_exponent: bool = False) -> tuple[Alike, ...]:
+    return tuple(after for it in alike if (after := it.after(byte, has_exponent)) is not None)
+
+
+def _with(seen: tuple[tuple[str, Alike], ...], text: bytes) -> tuple[tuple[str, Alike], ...] | None:
     """What was seen and one more, if it is a whole value; None where it repeats one."""
-    value = _value(text)
-    if value is None:
-        return seen
-    return None if any(value == other for other, _ in seen) else (*seen, (value, text))
-
-
-def _value(text: bytes) -> str | None:
-    """Equal for equal values, as JSON Schema has it; None where this is no whole value."""
     try:
-        return value_key(json.loads(text))
+        value = json.loads(text)
     except ValueError:
-        return None
+        return seen
+    key = value_key(value)
+    return None if any(key == other for other, _ in seen) else (*seen, (key, Alike.to(value)))

@@ -72,7 +72,7 @@ class Count(NamedTuple):
 
 def counted(
     entries: Sequence[Entry],
-    rest: str | None,
+    rest: Entry | None,
     count: Count,
     comma: str,
     share: Callable[[str], str],
@@ -80,8 +80,8 @@ def counted(
     """What is between the brackets of a list of so many things: these entries, in their order, of
     which those not required may be left out, then others of a kind. None: there is no such list.
 
-    rest: the pattern of the others; None: there are none. share: a pattern as it is to be written
-    where several patterns hold it.
+    rest: the others, any number up to a most; None: there are none. share: a pattern as it is to be
+    written where several patterns hold it.
     """
     most = max(count.low, 1) if count.high is None else count.high
     after = [_others(rest, count, number, comma) for number in range(most + 1)]
@@ -96,14 +96,18 @@ def counted(
     return after[0]
 
 
-def _others(rest: str | None, count: Count, number: int, comma: str) -> str | None:
+def _others(rest: Entry | None, count: Count, number: int, comma: str) -> str | None:
     """So many others behind a number of entries."""
     low, high = count.after(number)
     if rest is None or high == 0:
         return None if low else ""
+    if rest.high is not None:
+        high = rest.high if high is None else min(high, rest.high)
+        if low > high:
+            return None
     if number:
-        return repeated(comma + rest, low, high)
-    body = _leading(Entry(rest, low, high), comma)
+        return repeated(comma + rest.pattern, low, high)
+    body = _leading(Entry(rest.pattern, low, high), comma)
     return body if low else f"(?:{body})?"
 
 

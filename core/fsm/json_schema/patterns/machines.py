@@ -44,6 +44,28 @@ def largest_length(net: Net) -> int | None:
     return longest[0]
 
 
+def num_texts(net: Net, most: int) -> int | None:
+    """How many texts are accepted; None: more than `most`."""
+    if largest_length(net) is None:
+        return None
+    here, found = {0: 1}, 0
+    while here:
+        found += sum(count for state, count in here.items() if net.accepting[state])
+        if max(found, sum(here.values())) > most:
+            return None
+        after: dict[int, int] = {}
+        for state, count in here.items():
+            for item, to in net.rows[state]:
+                after[to] = after.get(to, 0) + count * _num_chars(item)
+        here = after
+    return found
+
+
+def _num_chars(item: Tree) -> int:
+    assert isinstance(item, Set)
+    return sum(end - start for start, end in item.ranges)
+
+
 def of_lengths(net: Net, low: int, high: int | None) -> Net | None:
     """The automaton of the texts of `low` to `high` characters; None: there are none. Raises
     UnsupportedSchema where it is too large."""

@@ -36,6 +36,8 @@ TREE = {
     },
     "$ref": "#/$defs/n",
 }
+PART = {"type": "number", "minimum": 0, "maximum": 1}
+SHORT = {"type": "string", "maxLength": 1}
 SCHEMAS: list[dict[str, Any]] = [
     {**UNIQUE, "items": {"type": "boolean"}},
     {**UNIQUE, "items": {"type": "string"}, "minItems": 3},
@@ -47,6 +49,17 @@ SCHEMAS: list[dict[str, Any]] = [
     TREE,
     {**UNIQUE, "items": {"type": ["boolean", "null"]}},
     {"patternProperties": {"_s$": {"type": "integer"}}, "minProperties": 2, **CLOSED},
+    {**UNIQUE, "items": {"properties": {"d": PART}, "required": ["d"], **CLOSED}},
+    {**UNIQUE, "items": {"type": "array", "prefixItems": [PART, PART], "minItems": 2}},
+    {**UNIQUE, "items": {"properties": {"l": SHORT, "d": PART}, "required": ["d"], **CLOSED}},
+    {**UNIQUE, "items": {"enum": [{"a": 1, "b": [2]}, {"b": [2.0], "a": 1}, []]}, "minItems": 2},
+    {**UNIQUE, "items": {"type": "number", "multipleOf": 0.25, "minimum": 0, "maximum": 1}},
+    {**UNIQUE, "items": {**SHORT, "pattern": '^["\\\\é]*$'}, "minItems": 3},
+    {**UNIQUE, "items": {"patternProperties": {"^[pq]$": {}}, **CLOSED}, "minItems": 3},
+    {**UNIQUE, "items": {"type": "integer", "minimum": 1, "maximum": 12}, "minItems": 12},
+    {**UNIQUE, "prefixItems": [{"const": 1}], "items": True, "minItems": 3, "maxItems": 4},
+    {"properties": {"a": {}}, "patternProperties": {"^[cd]$": {}}, "minProperties": 3, **CLOSED},
+    {"properties": {"a": {}}, "patternProperties": {"^[abc]$": {}}, "minProperties": 3, **CLOSED},
 ]
 
 
@@ -94,6 +107,17 @@ def test_every_answer_is_valid_and_ends_in_time(
         for _ in range(4):
             answer = drawn(guide.cursor(), least + extra, rng)
             assert validator.is_valid(json.loads(answer)), answer
+
+
+@pytest.mark.parametrize("schema", SCHEMAS[-11:], ids=range(11))
+def test_forced_bytes_repeat_nothing(schema: dict[str, Any]) -> None:
+    rng, cursor = random.Random(3), guide_of(schema).cursor()
+    for _ in range(60):
+        cursor = cursor.after(cursor.forced())
+        if cursor.is_finished:
+            break
+        bits = np.unpackbits(cursor.mask().view(np.uint8), bitorder="little")
+        cursor.advance(rng.choice(np.flatnonzero(bits).tolist()))
 
 
 def test_an_item_that_repeats_another_in_another_spelling_is_refused() -> None:
