@@ -58,6 +58,9 @@ def without_contains(arrays: Arrays) -> list[Arrays]:
         most = len(arrays.prefix) if arrays.rest is None else MAX_PLACES
         most = most if arrays.high is None else min(most, arrays.high)
         return [_at(bare, i, limited[0].nodes) for i in range(most)]
+    if len(limited) == 1 and limited[0].high is None:
+        starts = [] if arrays.rest is None else range(1, len(arrays.prefix) + 1)
+        return [_leading(bare, limited[0], start) for start in (0, *starts)]
     if len(limited) == 1:
         return [_leading(bare, limited[0])]
     if any(part.high is not None for part in limited):
@@ -70,9 +73,10 @@ def without_contains(arrays: Arrays) -> list[Arrays]:
     return [bare]
 
 
-def _leading(arrays: Arrays, part: Contains) -> Arrays:
-    """The first items meet what is contained, and none of the others where there is a limit."""
-    for i in range(part.low):
+def _leading(arrays: Arrays, part: Contains, start: int = 0) -> Arrays:
+    """The first items, from `start` on, meet what is contained, and none of the others where there
+    is a limit (and `start` is zero)."""
+    for i in range(start, start + part.low):
         arrays = _at(arrays, i, part.nodes)
     if part.high is None:
         return arrays

@@ -194,6 +194,8 @@ class Writer:
             raise UnsupportedSchema("arrays of which items or prefixItems are stated")
         if arrays.is_empty():
             return None
+        if arrays.rest is None and (arrays.contains or arrays.low > len(arrays.prefix)):
+            arrays = replace(arrays, rest=())  # more items are needed than are spoken of, or may be
         if arrays.contains and is_free(arrays):
             inside = free_pattern(arrays, self.write, self._layout.comma)
             return None if inside is None else rf"\[{inside}\]"

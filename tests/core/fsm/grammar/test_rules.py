@@ -67,6 +67,8 @@ OPEN: list[Any] = [
     {"anyOf": [{"const": {"a": 1}}, {"type": "object", "required": ["a", "b"]}]},
     {"type": "string", "pattern": "^[^h]*$", "allOf": [{"pattern": "[aé]"}], "maxLength": 3},
     {"oneOf": [{"type": "object", "required": ["a"]}, {"type": "integer"}]},
+    {"type": "array", "prefixItems": [{"type": "integer"}], "minItems": 2},
+    {"type": "array", "prefixItems": [{"type": "integer"}], "contains": {"type": "null"}},
 ]
 
 

@@ -114,6 +114,14 @@ def test_keywords_later_than_the_draft_never_allow_more() -> None:
     assert accepts(found, 5) and not accepts(found, {"a": 1})
 
 
+def test_what_an_array_contains_may_come_behind_its_first_items() -> None:
+    kinds = {"items": {"enum": ["a", "b", "c"]}, "contains": {"enum": ["b", "c"]}}
+    found = matcher_of(
+        {"type": "array", "prefixItems": [{"const": "a"}], **kinds, "minContains": 2}
+    )
+    assert accepts(found, ["a", "b", "c"]) and not accepts(found, ["a", "b"])
+
+
 @pytest.mark.parametrize(
     "source", [r"^((?!\.{2}).)*$", r"^(?:(?!\.\.).)*$", r"^(?=^[^./~])(^((?!\.{2}).)*$).*$"]
 )
