@@ -12,6 +12,7 @@ from ...core.api.protocol import (
     SPACED,
     Call,
     ForkrootError,
+    Grammar,
     InvalidCall,
     JsonSchema,
     Reply,
@@ -53,17 +54,31 @@ def located(
     if error.field != "grammar" or not error.value.startswith("%json"):
         return error
     for field, schema in schemas.items():
-        reply = submit(Call((Text(" "),), Sampling(max_tokens=1), JsonSchema(schema)))
-        try:
-            reply.result(_MOST_WAIT)
-        except InvalidCall as found:
-            if str(found.value).startswith("#"):
-                return _at(field, schema, found)
-        except (ForkrootError, TimeoutError):
-            continue
-        finally:
-            reply.cancel()
+        found = _refusal(JsonSchema(schema), submit)
+        if found is not None and str(found.value).startswith("#"):
+            return _at(field, schema, found)
+    for field, schema in schemas.items():  # what is rejected in a grammar only
+        found = _refusal(Grammar(rule_of("start", schema)), submit)
+        if found is not None and str(found.value) == error.value:
+            pointer = error.value.removeprefix("%json ").partition("=")[0]
+            return _at(field, schema, type(found)("", pointer, found.allowed))
     return error
+
+
+def _refusal(
+    constraint: JsonSchema | Grammar, submit: Callable[[Call], Reply]
+) -> InvalidCall | None:
+    """Why a constraint is refused, if it is."""
+    reply = submit(Call((Text(" "),), Sampling(max_tokens=1), constraint))
+    try:
+        reply.result(_MOST_WAIT)
+    except InvalidCall as found:
+        return found
+    except (ForkrootError, TimeoutError):
+        return None
+    finally:
+        reply.cancel()
+    return None
 
 
 def _at(field: str, schema: Any, error: InvalidCall) -> InvalidCall:

@@ -225,6 +225,19 @@ def test_a_fault_in_a_tools_schema_is_reported_with_its_place_and_the_tool(
     assert "did you mean string? (of the tool 'faulty')" in caught.value.message
 
 
+def test_what_a_tools_schema_cannot_say_in_a_call_is_reported_with_its_place_and_the_tool(
+    client: openai.OpenAI,
+) -> None:
+    unique = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+    schema = {"type": "object", "properties": {"tags": unique}, "required": ["tags"]}
+    tools = [TOOLS[0], {"type": "function", "function": {"name": "tag", "parameters": schema}}]
+    with pytest.raises(openai.BadRequestError) as caught:
+        chat(client, tools=tools, tool_choice="required")
+    assert caught.value.param == "tools[1].function.parameters#/properties/tags"
+    assert "expected uniqueItems for arrays whose items are an enum" in caught.value.message
+    assert "(of the tool 'tag')" in caught.value.message
+
+
 def test_a_fault_in_an_answers_schema_is_reported_with_its_place(client: openai.OpenAI) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "strng"}}}
     for fields in ({"tools": []}, {"tools": TOOLS[:1]}):
