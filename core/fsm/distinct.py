@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from ..api.protocol import CallFailed, InvalidCall
 from .grammar.grammar import GrammarCursor, GrammarGuide
+from .json_schema.alike import BLANKS
 from .json_schema.shapes import NOWHERE, Shapes
 from .json_schema.tracker import Tracker
 from .search import Goal, find, find_end, steps_of
@@ -24,6 +25,7 @@ InnerCursor: TypeAlias = RegularCursor | GrammarCursor
 FIELD = "json_schema"
 MARGIN = 16
 MAX_REFUSED = 8
+MAX_IN_TEXT = 64  # tokens, where each of them may decide what a text can be
 BREAKS, OPENERS = frozenset(b",]}"), frozenset(b"[{")
 QUOTES = frozenset(b'"\\')  # with which a string ends, or a character of one begins
 
@@ -41,6 +43,7 @@ class DistinctGuide:
         self.options: dict[int, bytes] = {}
         self.quoting = self._flags(lambda data: bool(QUOTES & set(data)))
         self.breaking = self._flags(lambda data: bool(BREAKS & set(data)))
+        self.blank = self._flags(lambda data: data[0] in BLANKS or data[-1] in BLANKS)
         self.entering = self._flags(lambda data: bool(OPENERS & set(data)) and b"," in data)
         if self.cursor().is_stuck:
             allowed = "arrays that have as many different items as they need"
@@ -49,7 +52,7 @@ class DistinctGuide:
     @property
     def num_bytes(self) -> int:
         """As `Guide.num_bytes`."""
-        return self.inner.num_bytes + 3 * self.quoting.nbytes
+        return self.inner.num_bytes + 4 * self.quoting.nbytes
 
     def cursor(self, written: bytes = b"", required: bytes = b"") -> DistinctCursor:
         """As `Guide.cursor`."""
@@ -247,10 +250,13 @@ class DistinctCursor:
         guide, tracker = self.guide, self.tracker
         if tracker.frame is None:
             return guide.entering
-        if _is_tight(tracker) or (tracker.is_watching and not tracker.in_string):
+        is_free = (
+            tracker.in_string and len(guide.vocabulary.tokens(self.inner.mask())) > MAX_IN_TEXT
+        )
+        if not is_free and (_is_tight(tracker) or (tracker.is_watching and not tracker.in_string)):
             return self.inner.mask()
         if not tracker.in_string:
-            return guide.breaking | guide.entering
+            return guide.breaking | guide.entering | guide.blank
         near = {it for rest in tracker.rests for it in guide.vocabulary.beginnings(rest)}
         return guide.quoting | guide.vocabulary.mask_of(near)
 
@@ -259,11 +265,25 @@ class DistinctCursor:
         tracker = self.tracker.after(data)
         if tracker is None:
             return False
+        if not tracker.in_string and data[-1] in BLANKS:  # what a comma begins with, maybe
+            return self._goes_on_behind(data, tracker)
         is_tight = _is_tight(tracker)
         if not is_tight and not tracker.is_watching:
             return True
         goal = Goal.CLOSED if is_tight else Goal.DIFFERENT
         steps = steps_of(self.inner, data, self.guide.options)
+        return not find(steps, tracker, goal).is_exhausted
+
+    def _goes_on_behind(self, data: bytes, tracker: Tracker) -> bool:
+        """As `_goes_on`, of a blank: behind what follows it in any case."""
+        steps = steps_of(self.inner, data, self.guide.options)
+        while len(options := steps.options()) == 1 and not steps.is_accepting:
+            after = tracker.after(options)
+            if after is None:
+                return False
+            tracker = after
+            steps.push(options[0])
+        goal = Goal.CLOSED if _is_tight(tracker) else Goal.DIFFERENT
         return not find(steps, tracker, goal).is_exhausted
 
     def _spell(self, end: bytes | None) -> int:

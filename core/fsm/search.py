@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from itertools import zip_longest
 from typing import NamedTuple, TypeAlias
 
 from .grammar.ending import ORDER, options_of
 from .grammar.grammar import GrammarCursor
 from .grammar.matcher import Matcher
-from .json_schema.alike import BLANKS
 from .json_schema.tracker import Tracker
 from .tokens.regular import RegularCursor, RegularGuide
 
@@ -31,23 +29,17 @@ class Found(NamedTuple):
 
 class Goal(Enum):
     """What a way leads to: the end of the answer; where nothing is open that must differ; or where
-    each item or name that was begun is whole, or differs from all others, whatever follows."""
+    the current items and names differ from all others, whatever follows."""
 
     END = "end"
     CLOSED = "closed"
     DIFFERENT = "different"
 
 
-def _is_reached(goal: Goal, steps: Steps, start: Tracker, here: Tracker) -> bool:
+def _is_reached(goal: Goal, steps: Steps, here: Tracker) -> bool:
     if goal is Goal.END:
         return steps.is_accepting
-    if goal is Goal.CLOSED:
-        return here.num_unique == 0
-    starts = [frame.start for frame in start.frames]
-    for frame, was in zip_longest(here.frames, starts[: len(here.frames)]):
-        if frame.alike and (frame.start == was or here.text[frame.start :].strip(BLANKS)):
-            return False
-    return True
+    return here.num_unique == 0 or (goal is Goal.DIFFERENT and not here.is_watching)
 
 
 def _options(steps: Steps, here: Tracker, goal: Goal) -> Iterator[int]:
@@ -63,7 +55,7 @@ def find(steps: Steps, tracker: Tracker, goal: Goal, max_nodes: int = MAX_NODES)
     trackers, left = [tracker], [_options(steps, tracker, goal)]
     for _ in range(max_nodes):
         here = trackers[-1]
-        if _is_reached(goal, steps, tracker, here):
+        if _is_reached(goal, steps, here):
             return Found(bytes(path))
         byte = next(left[-1], None) if len(path) < MAX_DEPTH else None
         if byte is None:

@@ -312,7 +312,7 @@ class Facts:
 
     def narrowed(self) -> Facts:
         """The same for values of the types that it is about."""
-        return replace(self, types=self.kinds() or None)
+        return self if self.types is not None else replace(self, types=self.kinds() or None)
 
     def kinds(self) -> tuple[str, ...]:
         """The types that a value may have: those that are named, or else, where keywords of a type

@@ -218,14 +218,16 @@ class Writer:
             return None
         self.check_count(arrays.low, high)
         if arrays.is_unique and (high is None or high > 1):
-            values = {} if prefix else self._plain_values(arrays)
+            values = self._plain_values(arrays)
             if values and arrays.low > len(values):
                 allowed = f"uniqueItems with at most {len(values)} different items"
                 self.document.reasons[self._open[-1][0]] = allowed
                 return None
-            found = self._in_order(arrays, [*values.values()])
-            if found is not None:
-                return found
+            # Where items are kept from repeating anyway, all of an enum may come in any order.
+            if not prefix and not (self._is_tracked and arrays.low == len(values)):
+                found = self._in_order(arrays, [*values.values()])
+                if found is not None:
+                    return found
             if not self._is_tracked:
                 raise InvalidSchema("uniqueItems for arrays whose items are an enum")
         return self._items([item for item in items if item], rest, arrays.low, high)
@@ -243,7 +245,10 @@ class Writer:
         """The values of an array's items by their keys, those of no enum as None; {} where they
         are not few."""
         found = dict[tuple[str, Any], Value | None]()
-        for facts in self.document.unfold(arrays.rest) if arrays.rest else ():
+        places = (*arrays.prefix, *([arrays.rest] if arrays.rest is not None else []))
+        if not all(places):
+            return {}
+        for facts in (facts for nodes in places for facts in self.document.unfold(nodes)):
             if facts.values is not None:
                 found |= {it.key: it for it in facts.values if self._fits(facts, it)}
             else:

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from ..regex.errors import refuse
 from .facts import All, Arrays, Facts, Numbers, Objects, Strings
-from .unfold import Document
+from .unfold import Document, located
 
 NOWHERE = -1
 MAX_SHAPES = 20_000
@@ -82,7 +82,8 @@ class _Table:
         found: list[Shape] = []
         while len(found) < len(self._node_sets):
             row = len(found)
-            found.append(self._row(row, self._node_sets[row]))
+            with located(self._node_sets[row][0][0].path):
+                found.append(self._row(row, self._node_sets[row]))
             if len(found) > MAX_SHAPES:
                 allowed = f"uniqueItems in schemas of at most {MAX_SHAPES} places"
                 raise refuse(self._node_sets[-1][0][0].path, allowed)

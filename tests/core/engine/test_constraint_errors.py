@@ -58,9 +58,9 @@ def test_choices_that_are_given_twice_are_refused_with_the_text(bench, call) -> 
 
 
 def test_a_constraint_without_a_way_on_is_the_callers_error(bench, call) -> None:
-    """Three names cannot make four properties, which is found only while the answer is written."""
-    names = {"type": "object", "propertyNames": {"pattern": "^[a-c]$"}, "minProperties": 4}
-    schema = {**names, "additionalProperties": {"type": "integer"}}
+    """Six multiples cannot make seven items, which is found only while the answer is written."""
+    multiples = {"type": "integer", "minimum": 0, "maximum": 500, "multipleOf": 100}
+    schema = {"type": "array", "items": multiples, "uniqueItems": True, "minItems": 7}
     made = bench()
     made.pending_calls.constraints = made.constraints
     error, other = made.run([call("x", constraint=JsonSchema(schema), max_tokens=60), call("y")])

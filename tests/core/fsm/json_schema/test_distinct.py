@@ -58,13 +58,17 @@ SCHEMAS: list[dict[str, Any]] = [
     {**UNIQUE, "items": {"patternProperties": {"^[pq]$": {}}, **CLOSED}, "minItems": 3},
     {**UNIQUE, "items": {"type": "integer", "minimum": 1, "maximum": 12}, "minItems": 12},
     {**UNIQUE, "prefixItems": [{"const": 1}], "items": True, "minItems": 3, "maxItems": 4},
+    {**UNIQUE, "items": {**UNIQUE, "items": {"type": "boolean"}, "minItems": 2}, "minItems": 2},
+    {**UNIQUE, "items": {**UNIQUE, "items": {"enum": [1, 2, 3]}, "minItems": 3}, "minItems": 2},
+    {"type": "array", "items": {**UNIQUE, "items": {"const": 1}, "contains": {}, "minItems": 2}},
+    {**UNIQUE, "items": {"enum": [0, 1]}, "prefixItems": [{"type": "string"}], "minItems": 2},
     {"properties": {"a": {}}, "patternProperties": {"^[cd]$": {}}, "minProperties": 3, **CLOSED},
     {"properties": {"a": {}}, "patternProperties": {"^[abc]$": {}}, "minProperties": 3, **CLOSED},
 ]
 
 
 COMPACT = (",", ":")
-SEPARATORS = [COMPACT, (", ", ": "), (",  ", " : "), (",\n", ":")]
+SEPARATORS = [COMPACT, (", ", ": "), (" ,  ", " : "), (",\n", ":")]
 
 
 def guide_of(schema: dict[str, Any], separators: tuple[str, str] = COMPACT) -> Guide:
@@ -109,7 +113,7 @@ def test_every_answer_is_valid_and_ends_in_time(
             assert validator.is_valid(json.loads(answer)), answer
 
 
-@pytest.mark.parametrize("schema", SCHEMAS[-11:], ids=range(11))
+@pytest.mark.parametrize("schema", SCHEMAS[-15:], ids=range(15))
 def test_forced_bytes_repeat_nothing(schema: dict[str, Any]) -> None:
     rng, cursor = random.Random(3), guide_of(schema).cursor()
     for _ in range(60):

@@ -18,6 +18,7 @@ from ..grammar.test_rules import accepts, matcher_of
 from .test_distinct import guide_of
 
 WHOLE = {"type": "integer"}
+TWO = {"minProperties": 2}
 
 
 def having(name: str) -> dict[str, Any]:
@@ -112,6 +113,21 @@ def test_keywords_later_than_the_draft_never_allow_more() -> None:
     schema = {"$schema": draft, "anyOf": [{"not": ignored}, WHOLE]}
     found = matcher_of(schema)
     assert accepts(found, 5) and not accepts(found, {"a": 1})
+
+
+@pytest.mark.parametrize("unlike", [{"enum": [1, 2]}, {"minLength": 5}, {"const": "a"}])
+def test_an_item_that_two_types_and_a_complement_exclude_is_never_written(unlike: object) -> None:
+    contained = {"type": ["integer", "string"], "not": unlike}
+    array = {"type": "array", "items": {"type": "boolean"}, "contains": contained}
+    found = matcher_of({"anyOf": [array, {"type": "null"}]})
+    assert accepts(found, None)
+    assert not any(accepts(found, value) for value in ([7], [True], ["bc", True], []))
+
+
+def test_a_name_that_patterns_cannot_tell_is_refused_by_pointer() -> None:
+    options = [{"patternProperties": {"^[a-c]{1,2}$": {}}}, {"dependentSchemas": {"é": TWO}}]
+    with pytest.raises(InvalidCall, match="printable ASCII"):
+        guide_of({"anyOf": options})
 
 
 def test_what_an_array_contains_may_come_behind_its_first_items() -> None:
