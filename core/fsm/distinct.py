@@ -265,24 +265,17 @@ class DistinctCursor:
         tracker = self.tracker.after(data)
         if tracker is None:
             return False
-        if not tracker.in_string and data[-1] in BLANKS:  # what a comma begins with, maybe
-            return self._goes_on_behind(data, tracker)
-        is_tight = _is_tight(tracker)
-        if not is_tight and not tracker.is_watching:
+        is_blank = not tracker.in_string and data[-1] in BLANKS  # what a comma begins with, maybe
+        if not is_blank and not tracker.is_watching and not _is_tight(tracker):
             return True
-        goal = Goal.CLOSED if is_tight else Goal.DIFFERENT
         steps = steps_of(self.inner, data, self.guide.options)
-        return not find(steps, tracker, goal).is_exhausted
-
-    def _goes_on_behind(self, data: bytes, tracker: Tracker) -> bool:
-        """As `_goes_on`, of a blank: behind what follows it in any case."""
-        steps = steps_of(self.inner, data, self.guide.options)
-        while len(options := steps.options()) == 1 and not steps.is_accepting:
-            after = tracker.after(options)
-            if after is None:
-                return False
-            tracker = after
-            steps.push(options[0])
+        if is_blank:
+            while len(options := steps.options()) == 1 and not steps.is_accepting:
+                after = tracker.after(options)
+                if after is None:
+                    return False
+                tracker = after
+                steps.push(options[0])
         goal = Goal.CLOSED if _is_tight(tracker) else Goal.DIFFERENT
         return not find(steps, tracker, goal).is_exhausted
 

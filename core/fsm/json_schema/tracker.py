@@ -34,14 +34,18 @@ class Frame(NamedTuple):
     alike: tuple[Alike, ...] = ()
     start: int = 0
 
+    @property
+    def starts(self) -> tuple[Alike, ...]:
+        """Where the texts of all that was seen begin."""
+        return tuple(it for _, it in self.seen or ())
+
     def next(self, number: int, start: int) -> Frame:
         """The same before its next item or property."""
-        alike = tuple(it for _, it in self.seen or ())
-        return self._replace(number=number, alike=alike, start=start)
+        return self._replace(number=number, alike=self.starts, start=start)
 
     def followed(self, text: bytes) -> Frame:
         """The same in a text in which numbers have exponents."""
-        alike = tuple(it for _, it in self.seen or ())
+        alike = self.starts
         for byte in text[self.start :] if alike else b"":
             alike = _still(alike, byte, has_exponent=True)
         return self._replace(alike=alike)
