@@ -55,7 +55,8 @@ class ProgramLimits:
       more, those used longest ago are forgotten. max_nodes, max_streams: of a graph; a stream is a
       state: the program's own, or a branch of a fork. max_calls, max_tokens: of a run; tokens that
       its calls may generate (`max_tokens` times `n`). max_chars: of all texts that a run writes.
-    max_runs: at work at a time, each in a thread; more wait in turn. max_seconds: of a run, and of
+    max_runs: at work at a time, each in a thread; more wait in turn. One key's part of them holds
+      a batch of 256, the most threads of a client with 16 processors. max_seconds: of a run, and of
       its wait before.
     """
 
@@ -66,7 +67,7 @@ class ProgramLimits:
     max_calls: int = 8192
     max_tokens: int = 1 << 20
     max_chars: int = 16 << 20
-    max_runs: int = 64
+    max_runs: int = 320
     max_seconds: float = 600.0
 
 
