@@ -3,6 +3,7 @@ lets an application write pieces of a body without a coroutine for each."""
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -14,13 +15,13 @@ class BodyWriter:
     """Writes pieces of one answer."""
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
-        self._cycle = cycle
+        self._cycle = weakref.ref(cycle)  # its scope holds this writer
 
     def write(self, piece: bytes) -> bool:
         """Send a piece now. False, and nothing is sent, where it has to go by `send`: its client
         reads slowly or has gone, or the answer is not one in pieces."""
-        cycle = self._cycle
-        if not cycle.chunked_encoding or cycle.response_complete:
+        cycle = self._cycle()
+        if cycle is None or not cycle.chunked_encoding or cycle.response_complete:
             return False
         if cycle.flow.write_paused or cycle.disconnected:
             return False

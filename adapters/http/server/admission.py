@@ -93,6 +93,7 @@ class AdmissionMiddleware:
         finally:
             context.cancel()
             self._note(scope, context, answer, time.perf_counter() - start)
+            context.replies.clear()  # they refer to it: all are freed without a collection
 
     @contextlib.contextmanager
     def _admitted(self, scope: Scope, context: RequestContext) -> Iterator[None]:

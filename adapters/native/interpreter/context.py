@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -84,7 +85,8 @@ class Context:
         """A new stream of this run."""
         if self._outer is not None:
             return self._outer.open(is_born)
-        stream = Stream(self._post, is_born)
+        # not by a method: run and streams would be freed by garbage collection only
+        stream = Stream(partial(_post, self._worker), is_born)
         self._streams.append(stream)
         if self._abort_error is not None:
             stream.fail(self._abort_error)
@@ -175,9 +177,10 @@ class Context:
         for stream in self._streams:
             stream.close()
 
-    def _post(self, action: Action) -> None:
-        with suppress(RuntimeError):  # the worker is gone: so is every stream that it served
-            self._worker.submit(action)
+
+def _post(worker: ThreadPoolExecutor, action: Action) -> None:
+    with suppress(RuntimeError):  # the worker is gone: so is every stream that it served
+        worker.submit(action)
 
 
 def _added(priority: int, extra_priority: int) -> int:
