@@ -18,6 +18,8 @@ from ..fsm.tokens.retokenize import JumpForward
 from ..text.tokenizer import Tokenizer
 from .sequence import Ending, Job, Sequence
 
+MAX_REFUSED = 64  # tokens for one place, each of which takes a step
+
 
 class OutputProcessor:
     """Applies tokens to sequences with one tokenizer's bytes."""
@@ -42,11 +44,12 @@ class OutputProcessor:
     def advance(self, sequence: Sequence, token: int, logprob: TokenLogprob | None) -> None:
         """Append a sampled token and the tokens that it forces (mutates the sequence); sets its
         `ending` if an end was reached. A token after which the constraint could not be met in time
-        is refused: another is sampled."""
+        is refused: another is sampled; not without end, as an answer is better cut off."""
         if sequence.ending is not None:
             return
-        cursor = sequence.cursor
-        if cursor is not None and not cursor.fits(token, sequence.rules.max_new - sequence.num_new):
+        cursor, left = sequence.cursor, sequence.rules.max_new - sequence.num_new
+        may_refuse = cursor is not None and sequence.num_refused < MAX_REFUSED
+        if cursor is not None and may_refuse and not cursor.fits(token, left):
             sequence.resample()
             return
         if logprob is not None:

@@ -59,26 +59,24 @@ class Sequence:
     score_start: position of the first token to be scored; None: none. scores, score_tops: those
       known so far, and their top log-probabilities. num_cached_scores: how many of the next ones
       the cache had at the last match. num_stored_scores: how many of the first ones it was given.
-    seed: of its samples. is_plain_greedy: it needs nothing but the likeliest token.
-    is_generating: whether a token is sampled once all tokens are computed.
-    index: which of the job's sequences it is.
+    seed: of its samples. is_plain_greedy: it needs nothing but the likeliest token. is_generating:
+      whether a token is sampled once all are computed. index: which of the job's sequences it is.
     num_computed: tokens whose KV is in the pool. num_allocated: tokens that have a slot; one more
       than `num_ids` where the token in flight has one already.
     epoch: how often allocated slots were freed before they were computed. has_stale_slots: it still
       has slots of tokens that were truncated or are computed again.
     sample_index: the index of its sample in its last batch.
-    row: of the slot table, while it runs.
-    cached_len: tokens that the cache gave when it first ran, and later; None before.
-      cached_root_len: how many of these are of the root that its hint names.
+    row: of the slot table, while it runs. cached_len: tokens that the cache gave when it first ran,
+      and later; None before. cached_root_len: how many of these are of the root in its hint.
     last_step: number of the step that last computed a token of it, where tenants share steps.
     arrival: the scheduler's count of admissions when it came. credit: tokens by which its hint
       ranks it higher.
-    cursor: the state of its answer in its constraint; None: it has none.
-    planned: forced tokens that are to come next, one by one.
-    forced: ranges of bytes of its text that the constraint forced, ascending.
-    num_forced: generated tokens that were appended without a pass of their own.
-    log_masses: one for each generated token, where the call requests them.
-    node: the query on the distribution after its last token, and where the answer belongs.
+    cursor: the state of its answer in its constraint; None: it has none. planned: forced tokens
+      that are to come next, one by one.
+    forced: ranges of bytes of its text that the constraint forced, ascending. num_forced: generated
+      tokens that were appended without a pass of their own. num_refused: tokens sampled in vain.
+    log_masses: one for each generated token, where the call requests them. node: the query on the
+      distribution after its last token, and where the answer belongs.
     """
 
     job: Job
@@ -120,6 +118,7 @@ class Sequence:
     planned: list[int] = field(default_factory=list)
     forced: list[tuple[int, int]] = field(default_factory=list)
     num_forced: int = 0
+    num_refused: int = 0
     log_masses: list[float] = field(default_factory=list)
     node: Node | None = None
     is_generating: bool = field(init=False)
@@ -286,6 +285,7 @@ class Sequence:
 
     def resample(self) -> None:
         """Compute the last token once more, to sample another one after it."""
+        self.num_refused += 1
         self.num_computed = min(self.num_computed, self.num_ids - 1)
         self.has_stale_slots = True
         del self.log_masses[self.num_new :]
@@ -346,6 +346,7 @@ class Sequence:
         """Add a generated token; returns how many there are."""
         self.ids[self.num_ids] = token
         self.num_ids += 1
+        self.num_refused = 0
         return self.num_ids - self.prompt_len
 
 

@@ -25,6 +25,7 @@ InnerCursor: TypeAlias = RegularCursor | GrammarCursor
 FIELD = "json_schema"
 MARGIN = 16
 MAX_REFUSED = 8
+NODES_PER_MASK = 1_000
 MAX_IN_TEXT = 64  # tokens, where each of them may decide what a text can be
 BREAKS, OPENERS = frozenset(b",]}"), frozenset(b"[{")
 QUOTES = frozenset(b'"\\')  # with which a string ends, or a character of one begins
@@ -84,6 +85,7 @@ class DistinctCursor:
             "_need",
             "_num_failed",
             "_refused",
+            "_unsure",
         ),
         *("guide", "inner", "tracker"),
     )
@@ -95,6 +97,7 @@ class DistinctCursor:
         self._mask: Mask | None = None
         self._refused: tuple[int, ...] = ()
         self._closest: tuple[int, ...] = ()
+        self._unsure: frozenset[int] = frozenset()
         self._end: bytes | None = None
         self._end_after = (-1, b"")
         self._has_end = False
@@ -152,8 +155,11 @@ class DistinctCursor:
         is_end = not 0 <= token < vocabulary.size or bool(vocabulary.is_end[token])
         if token in self._closest:
             return True
+        if token in self._unsure and not self._leads_on(vocabulary.token_bytes[token]):
+            self._refused = (*self._refused, token)
+            return False
         if is_end or not self._is_near(budget):
-            return is_end or self.inner.fits(token, budget)
+            return True  # where no end was found, the inner one would repeat something
         end, data = self.end(), vocabulary.token_bytes[token]
         is_known = end is not None and end.startswith(data)
         is_soon = is_known and self._spell((end or b"")[len(data) :]) < budget
@@ -165,6 +171,10 @@ class DistinctCursor:
             return True
         self._refused = (*self._refused, token)
         return False
+
+    def _leads_on(self, data: bytes) -> bool:
+        after = self.tracker.after(data)
+        return after is not None and self._goes_on(data, after)[0]
 
     def _is_near(self, budget: int) -> bool:
         """Whether a token could put off the end further than the budget goes."""
@@ -237,13 +247,25 @@ class DistinctCursor:
         self._end = behind if known == token else self._end
         self._has_end = self._end is not None
         self._mask, self._end_after = None, (-1, b"")
-        self._refused, self._closest = (), ()
+        self._refused, self._closest, self._unsure = (), (), frozenset()
 
     def _filtered(self, mask: Mask) -> Mask:
-        """The tokens of a mask that repeat nothing and leave a way on."""
+        """The tokens of a mask that repeat nothing and leave a way on; where it would take long to
+        try each of them, some are left for `fits`."""
         vocabulary, table = self.guide.vocabulary, self.guide.vocabulary.token_bytes
-        doubtful = vocabulary.tokens(mask & self._doubtful())
-        return mask & ~vocabulary.mask_of(it for it in doubtful if not self._goes_on(table[it]))
+        left, refused, unsure = NODES_PER_MASK, list[int](), set[int]()
+        for token in vocabulary.tokens(mask & self._doubtful()):
+            after = self.tracker.after(table[token])
+            if after is None:
+                refused.append(token)
+            elif left <= 0:
+                unsure.add(token)
+            else:
+                goes_on, num_nodes = self._goes_on(table[token], after)
+                left -= num_nodes
+                refused += () if goes_on else (token,)
+        self._unsure = frozenset(unsure)
+        return mask & ~vocabulary.mask_of(refused)
 
     def _doubtful(self) -> Mask:
         """The tokens that may repeat an item, or lead to where every way on does."""
@@ -260,24 +282,23 @@ class DistinctCursor:
         near = {it for rest in tracker.rests for it in guide.vocabulary.beginnings(rest)}
         return guide.quoting | guide.vocabulary.mask_of(near)
 
-    def _goes_on(self, data: bytes) -> bool:
-        """Whether more items can follow, or the array can end, after these bytes."""
-        tracker = self.tracker.after(data)
-        if tracker is None:
-            return False
+    def _goes_on(self, data: bytes, tracker: Tracker) -> tuple[bool, int]:
+        """Whether more items can follow, or the array can end, after these bytes, and how many
+        places were tried. tracker: after them."""
         is_blank = not tracker.in_string and data[-1] in BLANKS  # what a comma begins with, maybe
         if not is_blank and not tracker.is_watching and not _is_tight(tracker):
-            return True
+            return True, 0
         steps = steps_of(self.inner, data, self.guide.options)
         if is_blank:
             while len(options := steps.options()) == 1 and not steps.is_accepting:
                 after = tracker.after(options)
                 if after is None:
-                    return False
+                    return False, 1
                 tracker = after
                 steps.push(options[0])
         goal = Goal.CLOSED if _is_tight(tracker) else Goal.DIFFERENT
-        return not find(steps, tracker, goal).is_exhausted
+        found = find(steps, tracker, goal)
+        return not found.is_exhausted, found.num_nodes + 1
 
     def _spell(self, end: bytes | None) -> int:
         return NEVER if end is None else self.guide.vocabulary.spell(end)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from .grammar.ending import ORDER, options_of
@@ -14,6 +15,9 @@ from .tokens.regular import RegularCursor, RegularGuide
 
 MAX_NODES = 3_000
 MAX_ENDING = 300  # where each costs more
+MAX_STEPS = 6_000  # bytes that are tried for them
+MAX_FOLLOWED = 48  # bytes of an end that is known
+MAX_WAYS = 10
 MAX_DEPTH = 4_000
 MAX_KNOWN = 10_000
 FIRST = b'"]},:'
@@ -21,10 +25,12 @@ SOONER = 2  # tokens by which a byte that closes something is preferred
 
 
 class Found(NamedTuple):
-    """end: the bytes that were looked for; None: none were found. is_exhausted: there are none."""
+    """end: the bytes that were looked for; None: none were found. is_exhausted: there are none.
+    num_nodes: places that were tried."""
 
     end: bytes | None
     is_exhausted: bool = False
+    num_nodes: int = 0
 
 
 class Goal(Enum):
@@ -53,16 +59,18 @@ def find(steps: Steps, tracker: Tracker, goal: Goal, max_nodes: int = MAX_NODES)
     """Bytes that lead to a goal and on the way repeat no item."""
     path = bytearray()
     trackers, left = [tracker], [_options(steps, tracker, goal)]
-    for _ in range(max_nodes):
+    for num_nodes in range(max_nodes):
+        if steps.is_over:
+            break
         here = trackers[-1]
         if _is_reached(goal, steps, here):
-            return Found(bytes(path))
+            return Found(bytes(path), num_nodes=num_nodes)
         byte = next(left[-1], None) if len(path) < MAX_DEPTH else None
         if byte is None:
             trackers.pop()
             left.pop()
             if not trackers:
-                return Found(None, is_exhausted=True)
+                return Found(None, is_exhausted=True, num_nodes=num_nodes)
             steps.pop()
             path.pop()
             continue
@@ -73,7 +81,7 @@ def find(steps: Steps, tracker: Tracker, goal: Goal, max_nodes: int = MAX_NODES)
         path.append(byte)
         trackers.append(after)
         left.append(_options(steps, after, goal))
-    return Found(None)
+    return Found(None, num_nodes=max_nodes)
 
 
 def steps_of(cursor: RegularCursor | GrammarCursor, data: bytes, known: dict[int, bytes]) -> Steps:
@@ -91,11 +99,70 @@ def find_end(
     """As `find`, of an end of the answer."""
     if isinstance(cursor, RegularCursor):
         return find(steps_of(cursor, data, known), tracker, Goal.END)
-    return find(_EndingSteps(cursor, data), tracker, Goal.END, MAX_ENDING)
+    found = find(_EndingSteps(cursor, data), tracker, Goal.END, MAX_ENDING)
+    if found.end is not None or found.is_exhausted:
+        return found
+    return Found(_Detours(_EndingSteps(cursor, data), tracker).found())
+
+
+class _Detours:
+    """Looks for an end that leaves the known one at one byte: the last first, before it repeats an
+    item."""
+
+    def __init__(self, steps: Steps, tracker: Tracker) -> None:
+        self._steps = steps
+        self._path = bytearray()
+        self._trackers = [tracker]
+        self._left = MAX_ENDING
+
+    def found(self) -> bytes | None:
+        """The end; None: there is none of this kind, or it was not found soon."""
+        if self._follow():
+            return bytes(self._path)
+        while self._left > 0 and not self._steps.is_over:
+            size, options = len(self._path), self._steps.options()
+            for byte in options[1:MAX_WAYS]:
+                if self._push(byte) and self._follow():
+                    return bytes(self._path)
+                while len(self._path) > size:
+                    self._pop()
+            if not size:
+                break
+            self._pop()
+        return None
+
+    def _follow(self) -> bool:
+        """Go on as the known ends do; whether that leads to an end. Stops where it repeats an
+        item."""
+        for _ in range(MAX_FOLLOWED):
+            if self._steps.is_accepting:
+                return True
+            options = self._steps.options()
+            if not options or not self._push(options[0]):
+                break
+        return False
+
+    def _push(self, byte: int) -> bool:
+        after = self._trackers[-1].after(bytes((byte,)))
+        self._left -= 1
+        if after is None or self._left < 0:
+            return False
+        self._steps.push(byte)
+        self._trackers.append(after)
+        self._path.append(byte)
+        return True
+
+    def _pop(self) -> None:
+        self._steps.pop()
+        self._trackers.pop()
+        self._path.pop()
 
 
 class _RegularSteps:
-    """A place in an automaton that moves byte by byte, to and fro."""
+    """A place in an automaton that moves byte by byte, to and fro. is_over: looking on would take
+    too long."""
+
+    is_over = False
 
     def __init__(self, guide: RegularGuide, state: int, known: dict[int, bytes]) -> None:
         self._guide = guide
@@ -125,7 +192,7 @@ class _RegularSteps:
 
         def rank(pair: tuple[int, int]) -> tuple[bool, int]:
             byte, to = pair
-            closes = byte in FIRST and needs[to] <= here  # in a text it may be a plain character
+            closes = byte in FIRST and needs[to] < here  # in a text it may be a plain character
             return to == state, needs[to] - SOONER * closes
 
         return bytes(byte for byte, _ in sorted(found, key=rank))
@@ -139,6 +206,8 @@ class _RegularSteps:
 
 class _GrammarSteps:
     """The same in a grammar."""
+
+    is_over = False
 
     def __init__(self, cursor: GrammarCursor, data: bytes) -> None:
         self._matcher = cursor.matcher.deep_copy()
@@ -166,6 +235,12 @@ class _EndingSteps:
         tracker = cursor.guide.end_tracker(cursor.written).copy()
         tracker.advance(data)
         self._trackers = [tracker]
+        self._endings = cursor.guide.endings
+        self._most_steps = self._endings.num_steps + MAX_STEPS
+
+    @property
+    def is_over(self) -> bool:
+        return self._endings.num_steps > self._most_steps
 
     @property
     def is_accepting(self) -> bool:
@@ -185,9 +260,15 @@ class _EndingSteps:
 
 
 def _ordered(matcher: Matcher, end: bytes) -> bytes:
-    bits = options_of(matcher)
-    order = dict.fromkeys((*end[:1], *FIRST, *ORDER))
-    return bytes(byte for byte in order if bits >> byte & 1)
+    """The bytes that may come next, the first of an end before the others."""
+    options = _sorted_bytes(options_of(matcher))
+    first = end[:1]
+    return first + options.replace(first, b"") if first and first in options else options
+
+
+@lru_cache(MAX_KNOWN)
+def _sorted_bytes(bits: int) -> bytes:
+    return bytes(byte for byte in dict.fromkeys((*FIRST, *ORDER)) if bits >> byte & 1)
 
 
 Steps: TypeAlias = _RegularSteps | _GrammarSteps | _EndingSteps

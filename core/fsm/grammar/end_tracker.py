@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from heapq import heappop, heappush
-from itertools import islice
+from itertools import chain, islice
 
 from .ending import RANK_COST, WIDTH, Endings, Walk, is_end
 from .matcher import Matcher
@@ -32,6 +32,7 @@ class EndTracker:
         self._endings = endings
         self.matcher = matcher
         self._known = end
+        self._first = end or b""
         self._offset = 0
         self._num_failures = 0
         self.written = b""
@@ -79,7 +80,8 @@ class EndTracker:
         """Look for an end from here, more and more rarely while there is none."""
         self._num_failures += 1
         if not self._num_failures & (self._num_failures - 1):
-            self._known = self._endings.find(self.matcher, self.written)
+            found = self._endings.find(self.matcher, self.written)
+            self._known = self._repaired() if found is None and self._first else found
 
     def _repaired(self) -> bytes | None:
         """The shortest end found that is something new and then a part of the known one."""
@@ -120,7 +122,7 @@ class EndTracker:
         is best, if this is longer."""
         if walk.matcher.is_accepting():
             return bytes(walk.path) if best is None or len(walk.path) < len(best) else best
-        for tail in self._tails(options):
+        for tail in chain(self._tails(options), self._first_tails(options)):
             is_shorter = best is None or len(walk.path) + len(tail) < len(best)
             if is_shorter and is_end(self.matcher, tail):
                 return bytes(walk.path) + tail
@@ -147,8 +149,17 @@ class EndTracker:
     def _tails(self, options: int) -> Iterator[bytes]:
         """Parts of the known end, of those that begin near the text or with it, which begin with
         one of these bytes; the shortest first."""
-        assert self._known is not None
+        if self._known is None:
+            return
         near = range(max(0, self._offset - WINDOW), min(len(self._known), self._offset + WINDOW))
         for start in sorted({0, *near}, reverse=True):
             if self._known[start:] and options >> self._known[start] & 1:
                 yield self._known[start:]
+
+    def _first_tails(self, options: int) -> Iterator[bytes]:
+        """The same of the end of the empty text, as far as one of these bytes begins it: it has all
+        that an answer needs."""
+        size = len(self._first)
+        for start in range(size - 1, max(-1, size - 1 - MAX_REPAIR), -1):
+            if options >> self._first[start] & 1:
+                yield self._first[start:]

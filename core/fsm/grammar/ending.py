@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
-from itertools import islice
+from itertools import chain, islice
 from math import inf
 from time import thread_time
 
 from ..tokens.trie import num_shared
 from .matcher import Matcher
+from .quoted import Position, QuotedTexts
 
 LIMITS = (48, 200, 800)
 MAX_STEPS = 10_000
@@ -26,6 +27,7 @@ NUM_SAME = 3
 WIDTH = 8
 RANK_COST = 2  # a choice that is not the best counts as so many that are
 END = 256
+FREE = 64  # with more options than these the text is free, as within quotes
 BRACKETS = {ord("]"): b"[", ord("}"): b"{", ord(")"): b"(", ord(">"): b"<"}
 CLOSERS = b"]})>\"'`;\n"
 OPENERS = b"([{"
@@ -47,11 +49,12 @@ def is_end(matcher: Matcher, data: bytes) -> bool:
 class Endings:
     """Finds ends for the texts of one grammar.
 
-    usable: bits of the bytes that tokens can spell.
+    usable: bits of the bytes that tokens can spell. quoted: texts in quotes of the grammar.
     num_steps: bytes that were tried in all. ends_at: processor time when searches give up.
     """
 
-    def __init__(self, usable: int = ALL_BYTES) -> None:
+    def __init__(self, usable: int = ALL_BYTES, quoted: QuotedTexts | None = None) -> None:
+        self.quoted = quoted or None
         self.num_steps = 0
         self.ends_at = inf
         self._usable = usable
@@ -137,6 +140,9 @@ class Walk:
         self.path = bytearray()
         self.num_steps = 0
         self._written = written
+        self._positions: list[
+            Position
+        ] = []  # of the text, before each byte of the path and after it
 
     @property
     def tail(self) -> bytes:
@@ -166,6 +172,7 @@ class Walk:
         if count:
             self.matcher.rollback(count)
             del self.path[-count:]
+            del self._positions[len(self.path) + 1 :]
 
     def follow_forced(self, limit: int) -> int:
         """Go on as long as there is no choice; the options where there is one, or at the end."""
@@ -185,7 +192,9 @@ class Walk:
         if not options & (options - 1):
             yield from (options.bit_length() - 1,) if options else ()
             return
-        learned = self.endings.learned(options, self.tail)
+        learned = self._leading() if options.bit_count() > FREE else []
+        learned = [byte for byte in learned if options >> byte & 1]
+        learned = learned or self.endings.learned(options, self.tail)
         (closers, others), same = self.endings.ranked(options), list[int]()
         yield from learned
         closers = [byte for byte in closers if byte not in learned]
@@ -197,17 +206,34 @@ class Walk:
         rest = [byte for byte in same if byte not in closing]
         yield from sorted(rest, key=self.endings.is_later)[:NUM_SAME]
 
+    def _leading(self) -> list[int]:
+        """The bytes that lead to the end of a text in quotes that is written here."""
+        quoted = self.endings.quoted
+        if quoted is None:
+            return []
+        if not self._positions:
+            self._positions.append(quoted.position(self._written))
+        for byte in self.path[len(self._positions) - 1 :]:
+            self._positions.append(quoted.after(self._positions[-1], byte))
+        return list(dict.fromkeys(quoted.leading(self._positions[-1])))
+
     def _changing(self, bytes_: list[int], options: int, same: list[int]) -> Iterator[int]:
         """The bytes after which something else is allowed; those after which it is not go to
-        `same`."""
+        `same`. In free text those come first that leave it, and then those after which more is
+        allowed, as the quote that ends a name of which a pattern wants some last letter."""
+        is_free = options.bit_count() > FREE
+        later: tuple[list[int], list[int]] = [], []
         for byte in bytes_:
             self.step(byte)
-            is_same = self.options() == options
+            after = self.options()
             self.back(1)
-            if is_same:
+            if after == options:
                 same.append(byte)
-            else:
+            elif not is_free or after.bit_count() <= FREE:
                 yield byte
+            else:
+                later[not after & ~options].append(byte)
+        yield from chain(*later)
 
     def closes(self, byte: int) -> bool:
         """Whether this is a bracket for one that is open in what was written."""

@@ -13,9 +13,11 @@ from typing import NamedTuple
 from ...api.protocol import InvalidCall
 from ..regex.limits import TooSlow
 from ..tokens.vocabulary import NEVER
-from .ending import Endings
-from .lark import Lark
+from .ending import Endings, is_end
+from .lark import START, Lark
 from .matcher import FIELD, Library, Matcher
+from .quoted import QuotedTexts
+from .shortest import shortest_texts
 
 MAX_PHRASES = 64
 MAX_LEARNED = 100_000
@@ -30,16 +32,18 @@ class Known(NamedTuple):
     margin: tokens by which one token can put off the end, about.
     end: a text of the grammar, found to be short; None: none was found, or not in time.
     phrases: texts that are whole in themselves, as `Endings.learn` takes them.
+    quoted: patterns of texts in quotes that want some last letters.
     """
 
     source: str
     margin: int
     end: bytes | None
     phrases: tuple[bytes, ...]
+    quoted: tuple[str, ...] = ()
 
     def endings(self, library: Library) -> Endings:
         """What finds ends for the texts of this grammar."""
-        endings = Endings(library.usable)
+        endings = Endings(library.usable, QuotedTexts(self.quoted, library.usable))
         for phrase in self.phrases:
             endings.learn(phrase)
         return endings
@@ -64,23 +68,32 @@ class _Explorer:
         self._field = field
         self._has_time_limit = seconds is not None
         self._start = thread_time()
-        self._endings = Endings(library.usable)
+        self._quoted = QuotedTexts(lark.quoted, library.usable)
+        self._endings = Endings(library.usable, self._quoted)
         self._endings.ends_at = self._start + (seconds or MAX_SECONDS)
         self._phrases: list[bytes] = []
+        self._texts = shortest_texts(lark)
 
     def known(self) -> Known:
         matcher, endings = self._library.byte_matcher(self._lark.source, self._field), self._endings
         margin = MIN_MARGIN + 2 * self._learn_all()
-        end = endings.find(matcher, b"", is_thorough=True)
+        end = self._shortest_text(matcher) or endings.find(matcher, b"", is_thorough=True)
         self._check_time()
         seconds = thread_time() - self._start
         is_slow = seconds > STEP_SECONDS * max(1_000, endings.num_steps) or endings.is_timed_out
         endings.ends_at = inf
-        return Known(self._lark.source, margin, None if is_slow else end, tuple(self._phrases))
+        end = None if is_slow else end
+        return Known(self._lark.source, margin, end, tuple(self._phrases), self._quoted.patterns)
+
+    def _shortest_text(self, matcher: Matcher) -> bytes | None:
+        """The shortest text by the definitions; None: none is known, or tokens cannot spell it."""
+        text = self._texts.get(START, "").encode(errors="surrogatepass")
+        is_usable = all(self._library.usable >> byte & 1 for byte in text)
+        return text if text and is_usable and is_end(matcher, text) else None
 
     def _learn_all(self) -> int:
         """Find short texts for each rule; the most tokens that one of them has."""
-        most, spell = 0, self._library.vocabulary.spell
+        most = 0
         for literal in self._lark.literals[:MAX_PHRASES]:
             self._learn(literal)
         missing = self._parts()
@@ -90,14 +103,12 @@ class _Explorer:
             for rule, matcher in tuple(missing.items()):
                 self._check_time()
                 phrases = self._endings.branches(matcher)
-                for phrase in phrases:
-                    self._learn(phrase)
-                    count = spell(phrase)
-                    most = max(most, count if count < NEVER else len(phrase))
+                most = max([most, *map(self._learn, phrases)])
                 if phrases:
                     del missing[rule]
                     is_new = True
-        return most
+        rest = (self._texts.get(rule, "").encode(errors="surrogatepass") for rule in missing)
+        return max([most, *map(self._learn, rest)])
 
     def _parts(self) -> dict[str, Matcher]:
         """Matchers of bytes for single rules, as many as do not cost much."""
@@ -112,9 +123,12 @@ class _Explorer:
                 found[rule] = self._library.byte_matcher(source, FIELD)
         return found
 
-    def _learn(self, phrase: bytes) -> None:
+    def _learn(self, phrase: bytes) -> int:
+        """Remember a phrase; how many tokens it takes."""
         self._phrases.append(phrase)
         self._endings.learn(phrase)
+        count = self._library.vocabulary.spell(phrase)
+        return count if count < NEVER else len(phrase)
 
     def _check_time(self) -> None:
         if self._has_time_limit and self._endings.is_timed_out:

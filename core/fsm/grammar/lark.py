@@ -66,6 +66,16 @@ class Lark(NamedTuple):
         """The names of the rules, terminals not among them."""
         return [name for name in self.parts if name.lstrip("_").islower()]
 
+    @property
+    def quoted(self) -> list[str]:
+        """The patterns of terminals that are texts in quotes, a pattern each."""
+        found = list[str]()
+        for name, pieces in self.parts.items():
+            texts = [piece.text for piece in pieces if piece.kind == "text"]
+            if name.isupper() and len(texts) == 1 and texts[0].startswith('/"'):
+                found.append(texts[0][1:-1].replace("\\/", "/"))
+        return found
+
     def started_at(self, rule: str) -> str:
         """A grammar of the texts of one rule."""
         names, reached = [rule], {"": None}

@@ -7,12 +7,12 @@ items have. A place that may be met in several ways counts as one where any of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from ..regex.errors import refuse
-from .facts import All, Arrays, Facts, Numbers, Objects, Strings
+from .facts import All, Arrays, Facts, Numbers, Objects, Strings, distinct
 from .unfold import Document, located
 
 NOWHERE = -1
@@ -121,8 +121,11 @@ class _Table:
                 for name, found in values.items()
             },
             self._number(others),
-            tuple(self._number(it.item(i) for it in arrays) for i in range(length)),
-            self._number(it.rest or () for it in arrays),
+            tuple(
+                self._number(nodes for it in arrays for nodes in _items(it.item(i), it))
+                for i in range(length)
+            ),
+            self._number(nodes for it in arrays for nodes in _items(it.rest or (), it)),
             any(map(_is_counted, objects)),
             max((self._num_tight(it) for it in arrays if it.is_unique and it.prefix), default=0),
         )
@@ -154,6 +157,12 @@ class _Table:
         if "object" not in kinds or objects is None or not depth:
             return False
         return any(self._is_wide(it, depth - 1) for it in objects.properties.values() if it)
+
+
+def _items(nodes: All, arrays: Arrays) -> Iterator[All]:
+    """What an item may have to meet: these nodes, and what is contained as well."""
+    yield nodes
+    yield from (distinct((*nodes, *part.nodes)) for part in arrays.contains)
 
 
 def _is_plain(rest: All | None) -> bool:

@@ -64,6 +64,10 @@ SCHEMAS: list[dict[str, Any]] = [
     {**UNIQUE, "items": {"enum": [0, 1]}, "prefixItems": [{"type": "string"}], "minItems": 2},
     {"properties": {"a": {}}, "patternProperties": {"^[cd]$": {}}, "minProperties": 3, **CLOSED},
     {"properties": {"a": {}}, "patternProperties": {"^[abc]$": {}}, "minProperties": 3, **CLOSED},
+    {"type": "array", "contains": {**UNIQUE, "items": {"enum": [1, 2]}, "minItems": 2}},
+    {"type": "array", "items": {"items": {"enum": [1, 2]}}, "contains": {**UNIQUE, "minItems": 2}},
+    {"type": "array", "prefixItems": [{"items": {"const": 1}}], "contains": UNIQUE, "maxItems": 2},
+    {"type": "array", "contains": {"type": "object", "minProperties": 2}, "maxItems": 2},
 ]
 
 
