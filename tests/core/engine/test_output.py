@@ -13,7 +13,7 @@ import forkroot
 from forkroot.benchmarks.common.fake_runner import byte_tokenizer
 from forkroot.core.api.protocol import Call, Sampling, Text, TokenLogprob
 from forkroot.core.api.reply import Mailbox
-from forkroot.core.engine.output import OutputProcessor
+from forkroot.core.engine.output import MAX_REFUSED, OutputProcessor
 from forkroot.core.engine.sequence import Ending, Job, Sequence, StopRules
 from forkroot.core.text.tokenizer import Tokenizer
 
@@ -76,6 +76,30 @@ def test_the_last_allowed_token_ends_the_answer_by_length():
 def test_a_stop_with_the_last_allowed_token_is_a_stop():
     assert answer(b"ab", max_new=2, stops=("b",))[0].finish_reason == "stop"
     assert answer([97, END], max_new=2)[0].finish_reason == "stop"
+
+
+class Refusing:
+    """A cursor in whose budget no token fits."""
+
+    is_finished = is_accepting = False
+
+    def fits(self, token: int, budget: int) -> bool:
+        return False
+
+    def forced(self) -> bytes:
+        return b""
+
+    def advance(self, token: int) -> None:
+        pass
+
+
+def test_tokens_that_do_not_fit_are_refused_but_not_without_end():
+    sequence = start(max_new=2)
+    sequence.cursor = Refusing()  # type: ignore[assignment]
+    feed(sequence, [97] * MAX_REFUSED)
+    assert sequence.num_new == 0
+    feed(sequence, [98] * (MAX_REFUSED + 2))
+    assert (bytes(sequence.text), sequence.ending.reason) == (b"bb", "length")
 
 
 def test_an_end_token_that_does_not_count_goes_on():
