@@ -36,6 +36,8 @@ class EndTracker:
         self._offset = 0
         self._num_failures = 0
         self.written = b""
+        quoted = endings.quoted
+        self._position = None if quoted is None else quoted.position(b"")
 
     @property
     def end(self) -> bytes | None:
@@ -53,6 +55,8 @@ class EndTracker:
         for byte in data:
             self.matcher.consume_token(byte)
             self.written += bytes([byte])
+            if self._endings.quoted is not None and self._position is not None:
+                self._position = self._endings.quoted.after(self._position, byte)
             if self._known is None:
                 self._search_again()
             elif self._known[self._offset : self._offset + 1] == bytes([byte]):
@@ -80,12 +84,12 @@ class EndTracker:
         """Look for an end from here, more and more rarely while there is none."""
         self._num_failures += 1
         if not self._num_failures & (self._num_failures - 1):
-            found = self._endings.find(self.matcher, self.written)
+            found = self._endings.find(self.matcher, self.written, position=self._position)
             self._known = self._repaired() if found is None and self._first else found
 
     def _repaired(self) -> bytes | None:
         """The shortest end found that is something new and then a part of the known one."""
-        walk = Walk(self._endings, self.matcher, self.written)
+        walk = Walk(self._endings, self.matcher, self.written, self._position)
         best = self._greedy_search(walk)
         queue = [(0, b"")]
         for _ in range(MAX_NODES):

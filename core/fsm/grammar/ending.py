@@ -76,13 +76,20 @@ class Endings:
             self._shortest[phrase[0]] = len(phrase)
             self._ranked.clear()
 
-    def find(self, matcher: Matcher, written: bytes, is_thorough: bool = False) -> bytes | None:
+    def find(
+        self,
+        matcher: Matcher,
+        written: bytes,
+        is_thorough: bool = False,
+        position: Position | None = None,
+    ) -> bytes | None:
         """Bytes that end the text from here, soon; None: no such bytes were found.
 
         matcher: of bytes; left as it was. written: the text so far. is_thorough: look for something
-        shorter than the first that is found.
+        shorter than the first that is found. position: of the text, as `quoted` has it; None: it is
+        found out.
         """
-        return Search(self, matcher, written).best(is_thorough)
+        return Search(self, matcher, written, position).best(is_thorough)
 
     def branches(self, matcher: Matcher) -> list[bytes]:
         """Whole texts, one for each way to begin that was found to lead to an end."""
@@ -134,15 +141,20 @@ class Walk:
     path: bytes tried. num_steps: how many were tried in all.
     """
 
-    def __init__(self, endings: Endings, matcher: Matcher, written: bytes) -> None:
+    def __init__(
+        self,
+        endings: Endings,
+        matcher: Matcher,
+        written: bytes,
+        position: Position | None = None,
+    ) -> None:
         self.endings = endings
         self.matcher = matcher
         self.path = bytearray()
         self.num_steps = 0
         self._written = written
-        self._positions: list[
-            Position
-        ] = []  # of the text, before each byte of the path and after it
+        # of the text, before each byte of the path and after it
+        self._positions = [] if position is None else [position]
 
     @property
     def tail(self) -> bytes:

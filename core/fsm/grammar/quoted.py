@@ -73,8 +73,10 @@ class QuotedTexts:
             return Position(True, False, tuple(starts))
         if byte == QUOTE and not position.is_escaped:
             return Position(False, False, self._nowhere)
-        pairs = zip(self._texts, position.states, strict=True)
-        states = tuple(text.dfa.step(state, byte) if state else DEAD for text, state in pairs)
+        states = position.states
+        if any(states):
+            pairs = zip(self._texts, states, strict=True)
+            states = tuple([text.dfa.step(state, byte) if state else DEAD for text, state in pairs])
         return Position(True, byte == ESCAPE and not position.is_escaped, states)
 
     def leading(self, position: Position) -> list[int]:
