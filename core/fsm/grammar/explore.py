@@ -67,12 +67,12 @@ class _Explorer:
         self._library = library
         self._field = field
         self._has_time_limit = seconds is not None
-        self._start = thread_time()
+        self._texts = shortest_texts(lark)
         self._quoted = QuotedTexts(lark.quoted, library.usable)
+        self._start = thread_time()
         self._endings = Endings(library.usable, self._quoted)
         self._endings.ends_at = self._start + (seconds or MAX_SECONDS)
         self._phrases: list[bytes] = []
-        self._texts = shortest_texts(lark)
 
     def known(self) -> Known:
         matcher, endings = self._library.byte_matcher(self._lark.source, self._field), self._endings

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cached_property
+from itertools import islice
 from typing import NamedTuple
 
 from ...api.protocol import InvalidCall
@@ -18,7 +19,7 @@ from ..regex.regex import compile_regex
 from ..tokens.finish import shortest_text
 from ..tokens.vocabulary import NEVER
 
-MAX_TEXTS = 16
+MAX_TEXTS, MAX_TRIED = 16, 64
 MAX_PATTERN = 20_000  # characters
 LIMITS = Limits(length=MAX_PATTERN, positions=5_000, states=1_000, cells=100_000, work=50_000)
 QUOTE, ESCAPE = ord('"'), ord("\\")
@@ -42,8 +43,8 @@ class QuotedTexts:
     """
 
     def __init__(self, patterns: Iterable[str], usable: int) -> None:
-        found = [text for it in patterns if (text := _read(it, usable)) is not None]
-        self._texts = found[:MAX_TEXTS]
+        tried = (_read(pattern, usable) for pattern in islice(patterns, MAX_TRIED))
+        self._texts = list(islice((text for text in tried if text is not None), MAX_TEXTS))
         self._nowhere = (DEAD,) * len(self._texts)
 
     def __bool__(self) -> bool:

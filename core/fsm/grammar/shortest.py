@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from time import thread_time
 
 from ...api.protocol import InvalidCall
 from ..regex.chars import single
@@ -23,6 +24,7 @@ from .lark import Lark, Piece
 MAX_PIECES = 200_000
 MAX_ROUNDS = 60
 MAX_TEXT = 2_000  # characters
+MAX_SECONDS = 1.0
 _LIMITS = Limits(length=100_000, positions=100_000, seconds=0.5)
 _OTHER = re.compile(r"\{\s*\d*\s*(?:,\s*\d*\s*)?\}|~\s*\d+(?:\s*\.\.\s*\d+)?|->|\.\.|\S")
 _REPEATS: Mapping[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
@@ -30,12 +32,15 @@ _FEW_LETTERS = "0aA"  # those that an answer is likely to spell in few tokens
 _PRINTABLE = range(0x20, 0x7F)
 
 
-def shortest_texts(lark: Lark) -> dict[str, str]:
-    """The shortest text of each rule and terminal for which one is found, by name."""
+def shortest_texts(lark: Lark, seconds: float = MAX_SECONDS) -> dict[str, str]:
+    """The shortest text of each rule and terminal for which one is found, by name. seconds: of
+    processor time, after which no further definition is read."""
     if sum(map(len, lark.parts.values())) > MAX_PIECES:
         return {}
-    trees = dict[str, Tree]()
+    trees, ends_at = dict[str, Tree](), thread_time() + seconds
     for name, pieces in lark.parts.items():
+        if thread_time() > ends_at:
+            break
         with suppress(_Unread):
             trees[name] = _Definition(pieces).tree()
     found, is_new = dict[str, str](), True
