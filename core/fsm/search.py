@@ -232,7 +232,7 @@ class _EndingSteps:
     """The same where an end is looked for: along the ends that the grammar's guide knows."""
 
     def __init__(self, cursor: GrammarCursor, data: bytes) -> None:
-        tracker = cursor.guide.end_tracker(cursor.written).copy()
+        tracker = cursor.end_tracker().copy()
         tracker.advance(data)
         self._trackers = [tracker]
         self._endings = cursor.guide.endings

@@ -73,21 +73,26 @@ class GrammarGuide:
             matcher.consume_tokens([self.vocabulary.size + byte for byte in data])
         check(matcher, call_error)
 
-    def end_tracker(self, written: bytes) -> EndTracker:
-        """The known end of a text, read-only for the caller; the last ones used are cached."""
+    def end_tracker(self, written: bytes, near: EndTracker | None = None) -> EndTracker:
+        """The known end of a text, read-only for the caller; the last ones used are cached. near:
+        one of a text with which this one begins, from which it is cheap to go on."""
         with self._lock:
-            sizes = range(len(written), -1, -1)
-            near = next(written[:size] for size in sizes if written[:size] in self._trackers)
-            end_tracker = self._trackers[near]
-            if near != written:
-                end_tracker = end_tracker.copy()
-        if near != written:
-            end_tracker.advance(written[len(near) :])
+            found = self._trackers.get(written)
+            if found is None and (near is None or not written.startswith(near.written)):
+                near = self._nearest(written)
+        if found is None:
+            assert near is not None
+            found = near.copy()
+            found.advance(written[len(near.written) :])
             with self._lock:
-                self._trackers[written] = end_tracker
+                self._trackers[written] = found
                 if len(self._trackers) > MAX_TRACKERS:
                     del self._trackers[next(key for key in self._trackers if key)]
-        return end_tracker
+        return found
+
+    def _nearest(self, written: bytes) -> EndTracker:
+        sizes = range(len(written) - 1, -1, -1)
+        return next(found for size in sizes if (found := self._trackers.get(written[:size])))
 
 
 class GrammarCursor:
@@ -99,6 +104,7 @@ class GrammarCursor:
 
     __slots__ = (
         *("_end", "_ends_after", "_mask", "_need", "_num_read", "_refused", "_token_matcher"),
+        "_tracker",
         *("guide", "has_ended", "matcher", "required", "written"),
     )
 
@@ -111,6 +117,7 @@ class GrammarCursor:
         self.required = required
         self.has_ended = False
         self._token_matcher: Matcher | None = None
+        self._tracker: EndTracker | None = None
         self._num_read = 0
         self._mask: Mask | None = None
         self._end: bytes | None = None
@@ -214,10 +221,17 @@ class GrammarCursor:
     def known_end(self) -> bytes | None:
         """The shortest text found so far that ends the answer from here. It begins with
         `required`. None: no such text was found."""
-        end = self.guide.end_tracker(self.written + self.required).end
+        self._tracker = self.guide.end_tracker(self.written + self.required, self._tracker)
+        end = self._tracker.end
         ends = [] if end is None else [self.required + end]
         ends += [] if self._end is None else [self._end]
         return min(ends, key=self._spell, default=None)
+
+    def end_tracker(self) -> EndTracker:
+        """The known end of the text so far; read-only for the caller."""
+        if self._tracker is None or self._tracker.written != self.written:
+            self._tracker = self.guide.end_tracker(self.written, self._tracker)
+        return self._tracker
 
     def _take(self, token: int | None, data: bytes) -> bool:
         """Move over the bytes of a token (None: of several); False, and not moved, where they are
@@ -254,7 +268,7 @@ class GrammarCursor:
         rest = left_over(self.required, data)
         if rest is None:
             return None
-        end = self.guide.end_tracker(self.written + data + rest).end
+        end = self.guide.end_tracker(self.written + data + rest, self.end_tracker()).end
         ends = [] if end is None else [rest + end]
         here = self.known_end()
         ends += [here[len(data) :]] if here is not None and here.startswith(data) else []
@@ -267,7 +281,7 @@ class GrammarCursor:
         only: beginnings of an end that is known, and of all other tokens a sample. end: of the
         answer from here; it begins with what is required.
         """
-        end_tracker, vocabulary = self.guide.end_tracker(self.written), self.guide.vocabulary
+        end_tracker, vocabulary = self.end_tracker(), self.guide.vocabulary
         spell, table = vocabulary.spell, vocabulary.token_bytes
         leading = vocabulary.beginnings(end)
         found = {token: rest for token, rest in leading.items() if spell(rest) < budget}
