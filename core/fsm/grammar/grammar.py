@@ -79,7 +79,7 @@ class GrammarGuide:
         with self._lock:
             found = self._trackers.get(written)
             if found is None and (near is None or not written.startswith(near.written)):
-                near = self._nearest(written)
+                near = self._closest(written)
         if found is None:
             assert near is not None
             found = near.copy()
@@ -90,7 +90,7 @@ class GrammarGuide:
                     del self._trackers[next(key for key in self._trackers if key)]
         return found
 
-    def _nearest(self, written: bytes) -> EndTracker:
+    def _closest(self, written: bytes) -> EndTracker:
         sizes = range(len(written) - 1, -1, -1)
         return next(found for size in sizes if (found := self._trackers.get(written[:size])))
 

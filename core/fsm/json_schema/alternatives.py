@@ -95,6 +95,35 @@ def _listed(node: Node) -> list[Any]:
     return [*found, node.schema["const"]] if "const" in node.schema else found
 
 
+def exclusive(group: Group) -> str:
+    """What is expected of oneOf where every value that meets one option may meet another."""
+    schemas = [node.schema for option in group.options for node in option.nodes]
+    if all(isinstance(it, Mapping) and it.keys() & RESTRICTIONS == {"required"} for it in schemas):
+        return (
+            "options of which a value can meet exactly one: names that are not all required beside"
+            " oneOf; or anyOf"
+        )
+    return "options of which a value can meet exactly one, such as by a constant; or anyOf"
+
+
+def is_misjudged(ways: tuple[Facts, ...], found: list[list[Facts]]) -> bool:
+    """Whether types are known of all ways, and all options are of other ones: perhaps these were
+    inferred from keywords."""
+    kinds = {kind for way in ways for kind in way.types or ("",)}
+    options = [facts for option in found for facts in option]
+    if not options or "" in kinds or not kinds:
+        return False
+    kinds |= {"number", "integer"} if kinds & {"number", "integer"} else set()
+    return all(facts.types is not None and kinds.isdisjoint(facts.types) for facts in options)
+
+
+def typed(ways: tuple[Facts, ...], group: Group) -> list[Option]:
+    """The options of a group for values of the types of these ways."""
+    kinds = [*dict.fromkeys(kind for way in ways for kind in way.types or ())]
+    node = Node({"type": kinds}, derived(group.key, " ".join(kinds)))
+    return [Option(it.facts, (node, *it.nodes) if it.nodes else ()) for it in group.options]
+
+
 def negation(node: Node, facts: Facts, targets: list[Node]) -> Group:
     """The values that do not meet a schema object, as far as that can be expressed.
 
@@ -131,11 +160,19 @@ def _conditions(sub: Subschema, is_wide: bool) -> Iterator[Group]:
     if "if" not in schema or not schema.keys() & {"then", "else"}:
         return
     test = sub.node("if")
-    then = (test, *((sub.node("then"),) if "then" in schema else ()))
+    kind = _kind(sub)
+    then = (*kind, test, *((sub.node("then"),) if "then" in schema else ()))
     other = (sub.node("else"),) if "else" in schema else ()
     refused = () if is_wide else (test.negated(),)
-    options = (Option(Facts(), then), Option(Facts(), (*refused, *other)))
+    options = (Option(Facts(), then), Option(Facts(), (*kind, *refused, *other)))
     yield Group(sub.at("if"), options, stricter=0)
+
+
+def _kind(sub: Subschema) -> All:
+    """The type that is stated beside a condition, so that none is inferred from keywords inside."""
+    if "type" not in sub.schema:
+        return ()
+    return (Node({"type": sub.schema["type"]}, derived(sub.path, "type")),)
 
 
 def _dependencies(sub: Subschema) -> Iterator[Group]:

@@ -6,8 +6,9 @@ the schema are looked for among the first ones. Knows nothing of how a value is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import combinations, permutations
 from typing import TypeAlias
 
 from ..regex.errors import UnsupportedSchema
@@ -15,7 +16,10 @@ from .facts import All, Arrays, Contains, distinct
 from .patterns.strings import repeated
 
 Write: TypeAlias = Callable[[All], str | None]
+IsPossible: TypeAlias = Callable[[All], bool]
 MAX_PLACES = 16
+MAX_ORDERED = 3  # parts of which every order is written
+MAX_TRIED = 500
 
 
 def free_pattern(arrays: Arrays, write: Write, comma: str) -> str | None:
@@ -48,8 +52,11 @@ def is_free(arrays: Arrays) -> bool:
     return arrays.high is None and arrays.low <= low and (low > 0 or high is not None)
 
 
-def without_contains(arrays: Arrays) -> list[Arrays]:
-    """Arrays that these facts allow, by the indices of items that meet `contains`."""
+def without_contains(arrays: Arrays, is_possible: IsPossible) -> list[Arrays]:
+    """Arrays that these facts allow, by the indices of items that meet `contains`.
+
+    is_possible: whether some value may meet all of some nodes.
+    """
     limited = [part for part in arrays.contains if part.low or part.high is not None]
     bare = replace(arrays, contains=())
     if not limited:
@@ -57,27 +64,86 @@ def without_contains(arrays: Arrays) -> list[Arrays]:
     if len(limited) == 1 and limited[0].low == 1 and limited[0].high is None:
         most = len(arrays.prefix) if arrays.rest is None else MAX_PLACES
         most = most if arrays.high is None else min(most, arrays.high)
-        return [_at(bare, i, limited[0].nodes) for i in range(most)]
-    if len(limited) == 1 and limited[0].high is None:
-        starts = [] if arrays.rest is None else range(1, len(arrays.prefix) + 1)
-        return [_leading(bare, limited[0], start) for start in (0, *starts)]
-    if len(limited) == 1:
+        return [_at(bare, (i,), limited[0].nodes) for i in range(most)]
+    if len(limited) == 1 and limited[0].high is not None:
         return [_leading(bare, limited[0])]
     if any(part.high is not None for part in limited):
         raise UnsupportedSchema("one `contains`, or several without maxContains")
-    start = 0
-    for part in limited:
-        for i in range(start, start + part.low):
-            bare = _at(bare, i, part.nodes)
-        start += part.low
-    return [bare]
+    if len(limited) == 1:
+        starts = [] if arrays.rest is None else range(1, len(arrays.prefix) + 1)
+        found = [_leading(bare, limited[0], start) for start in (0, *starts)]
+        found = [option for option in found if _is_satisfiable(option, is_possible)]
+        return found or _arranged(bare, limited, is_possible)
+    return _arranged(bare, limited, is_possible)
+
+
+def _is_satisfiable(arrays: Arrays, is_possible: IsPossible) -> bool:
+    """Whether the items that are needed may be there, and no more of them than are allowed."""
+    is_short = arrays.high is None or arrays.low <= arrays.high
+    return is_short and all(is_possible(nodes) for nodes in arrays.prefix[: arrays.low])
+
+
+def _arranged(arrays: Arrays, parts: list[Contains], is_possible: IsPossible) -> list[Arrays]:
+    """The arrays by which items meet several parts: one for each order of the parts, where these
+    are few, one by which items may meet several of them, and one with these behind the prefix."""
+    orders = [*permutations(parts)] if len(parts) <= MAX_ORDERED else [parts]
+    searches = [_Arrangement(arrays, order, is_possible, True) for order in orders]
+    searches.append(_Arrangement(arrays, parts, is_possible, False))
+    searches.append(_Arrangement(arrays, parts, is_possible, True, len(arrays.prefix)))
+    found = dict[tuple[tuple[str, ...], ...], Arrays]()
+    for search in searches:
+        if (option := search.first(arrays, 0)) is not None:
+            key = tuple(tuple(node.key for node in nodes) for nodes in option.prefix)
+            found.setdefault(key, option)
+    return [*found.values()]
+
+
+class _Arrangement:
+    """Looks for items that meet all of some parts, one part after the other.
+
+    is_apart: whether no item may meet two of them. start: the index of the first that may meet one.
+    """
+
+    def __init__(
+        self,
+        arrays: Arrays,
+        parts: Sequence[Contains],
+        is_possible: IsPossible,
+        is_apart: bool,
+        start: int = 0,
+    ) -> None:
+        num_places = len(arrays.prefix)
+        if arrays.rest is not None:
+            num_places += sum(part.low for part in parts)
+        num_places = num_places if arrays.high is None else min(num_places, arrays.high)
+        self._indices = range(start, num_places)
+        self._parts = parts
+        self._is_possible = is_possible
+        self._is_apart = is_apart
+        self._num_tried = 0
+
+    def first(self, arrays: Arrays, k: int, used: frozenset[int] = frozenset()) -> Arrays | None:
+        """The first of the arrays that meet the parts from number `k` on; None: none was found."""
+        if k == len(self._parts):
+            return arrays if _is_satisfiable(arrays, self._is_possible) else None
+        nodes, low, _ = self._parts[k]
+        free = [i for i in self._indices if not (self._is_apart and i in used)]
+        places = [i for i in free if self._is_possible(distinct((*arrays.item(i), *nodes)))]
+        for chosen in combinations(places, low):
+            self._num_tried += 1
+            if self._num_tried > MAX_TRIED:
+                return None
+            smaller = _at(arrays, chosen, nodes)
+            found = self.first(smaller, k + 1, used.union(chosen))
+            if found is not None:
+                return found
+        return None
 
 
 def _leading(arrays: Arrays, part: Contains, start: int = 0) -> Arrays:
     """The first items, from `start` on, meet what is contained, and none of the others where there
     is a limit (and `start` is zero)."""
-    for i in range(start, start + part.low):
-        arrays = _at(arrays, i, part.nodes)
+    arrays = _at(arrays, range(start, start + part.low), part.nodes)
     if part.high is None:
         return arrays
     tail = [_others(nodes, part.nodes) for nodes in arrays.prefix[part.low :]]
@@ -85,13 +151,16 @@ def _leading(arrays: Arrays, part: Contains, start: int = 0) -> Arrays:
     return replace(arrays, prefix=(*arrays.prefix[: part.low], *tail), rest=rest)
 
 
-def _at(arrays: Arrays, i: int, nodes: All) -> Arrays:
-    """The arrays whose item `i` meets these nodes too."""
-    if i >= len(arrays.prefix) and arrays.rest is None:
-        raise UnsupportedSchema("as many items in prefixItems as `contains` needs")
-    prefix = [arrays.item(k) for k in range(max(len(arrays.prefix), i + 1))]
-    prefix[i] = distinct((*prefix[i], *nodes))
-    return replace(arrays, prefix=tuple(prefix), low=max(arrays.low, i + 1))
+def _at(arrays: Arrays, indices: Sequence[int], nodes: All) -> Arrays:
+    """The arrays whose items at these indices meet these nodes too."""
+    prefix = list(arrays.prefix)
+    for i in indices:
+        if i >= len(prefix) and arrays.rest is None:
+            raise UnsupportedSchema("as many items in prefixItems as `contains` needs")
+        prefix += [arrays.rest or ()] * (i + 1 - len(prefix))
+        prefix[i] = distinct((*prefix[i], *nodes))
+    low = max(arrays.low, max(indices, default=-1) + 1)
+    return replace(arrays, prefix=tuple(prefix), low=low)
 
 
 def _others(rest: All, nodes: All) -> All:

@@ -311,8 +311,10 @@ class Facts:
         )
 
     def narrowed(self) -> Facts:
-        """The same for values of the types that it is about."""
-        return self if self.types is not None else replace(self, types=self.kinds() or None)
+        """The same for values of the types that it is about; values that are listed stay."""
+        if self.types is not None or self.values is not None:
+            return self
+        return replace(self, types=self.kinds() or None)
 
     def kinds(self) -> tuple[str, ...]:
         """The types that a value may have: those that are named, or else, where keywords of a type

@@ -51,6 +51,7 @@ OBJECT_WORDS = frozenset(
     )
 )
 MAX_COUNT = 10**9
+UNREACHED = 10**8  # no answer is as long: an upper limit above it limits nothing
 
 
 class Subschema(NamedTuple):
@@ -105,14 +106,21 @@ class Subschema(NamedTuple):
             raise refuse(self.at(*keys), "a list of names")
         return tuple(dict.fromkeys(value))
 
-    def count(self, keyword: str, default: int | None = None) -> Any:
-        """A number of things, as an integer."""
+    def least(self, keyword: str, default: int) -> int:
+        """The least number of things, as an integer."""
         value = self.schema.get(keyword, default)
-        if value is default:
-            return default
         if kind_of(value) != "integer" or not 0 <= value <= MAX_COUNT:
             raise self.refuse(keyword, f"an integer from 0 to {MAX_COUNT}")
         return int(value)
+
+    def most(self, keyword: str) -> int | None:
+        """The largest number of things; None: no limit, or one above all that is ever written."""
+        value: Any = self.schema.get(keyword)
+        if value is None:
+            return None
+        if kind_of(value) != "integer" or value < 0:
+            raise self.refuse(keyword, "an integer of at least 0")
+        return None if value > UNREACHED else int(value)
 
 
 def read(node: Node) -> Facts:
@@ -264,8 +272,8 @@ def _strings(sub: Subschema) -> Strings:
         _check_pattern(pattern, sub.at("pattern"))
     found = Parts() if pattern is None else parts_of(pattern)
     return Strings(
-        sub.count("minLength", 0),
-        sub.count("maxLength"),
+        sub.least("minLength", 0),
+        sub.most("maxLength"),
         found.found,
         () if name is None or name in NUMBERS else (name,),
         found.unlike,
@@ -281,8 +289,8 @@ def _arrays(sub: Subschema) -> Arrays:
     return Arrays(
         tuple((node,) for node in prefix),
         (sub.node(rest),) if rest in schema else None,
-        sub.count("minItems", 0),
-        sub.count("maxItems"),
+        sub.least("minItems", 0),
+        sub.most("maxItems"),
         schema.get("uniqueItems") is True,
         _contains(sub),
     )
@@ -292,7 +300,7 @@ def _contains(sub: Subschema) -> tuple[Contains, ...]:
     """minContains and maxContains say nothing without `contains`."""
     if "contains" not in sub.schema:
         return ()
-    low, high = sub.count("minContains", 1), sub.count("maxContains")
+    low, high = sub.least("minContains", 1), sub.most("maxContains")
     return (Contains((sub.node("contains"),), low, high),)
 
 
@@ -321,6 +329,6 @@ def _objects(sub: Subschema) -> Objects:
         patterns,
         (sub.node("additionalProperties"),) if "additionalProperties" in schema else None,
         (sub.node("propertyNames"),) if "propertyNames" in schema else (),
-        sub.count("minProperties", 0),
-        sub.count("maxProperties"),
+        sub.least("minProperties", 0),
+        sub.most("maxProperties"),
     )

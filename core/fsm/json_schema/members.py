@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from ..regex.errors import NotRegular, UnsupportedSchema
+from ..regex.errors import InvalidSchema, NotRegular, UnsupportedSchema
 from .complement import absent
 from .facts import All, Arrays, Facts, Literal, Node, Numbers, Objects, Strings, is_found
 from .patterns.ecma import read_pattern
@@ -21,6 +21,7 @@ from .patterns.strings import holds
 
 MAX_MATCHES = 100
 MAX_DEPTH = 3
+MAX_SHOWN = 40  # characters of a text
 
 
 class Unfold(Protocol):
@@ -160,10 +161,26 @@ def fits_string(strings: Strings, text: str) -> bool:
         return False
     if text in strings.others:
         return False
-    found = all(holds(read_pattern(pattern), text) for pattern in strings.patterns)
-    found &= not any(holds(read_pattern(pattern, True), text) for pattern in strings.unlike)
-    if (strings.unlike or not found) and not (text.isascii() and text.isprintable()):
-        raise UnsupportedSchema("patterns for texts of printable ASCII")
+    return all(_is_found(source, text) for source in strings.patterns) and not any(
+        _is_found(source, text, is_wide=True) for source in strings.unlike
+    )
+
+
+def _is_found(source: str, text: str, is_wide: bool = False) -> bool:
+    """Whether a pattern is found in a text. Raises UnsupportedSchema if the dialects of patterns
+    differ in that."""
+    found = holds(read_pattern(source, is_wide), text)
+    if found is is_wide and not (text.isascii() and text.isprintable()):
+        try:
+            is_plain = holds(read_pattern(source, not is_wide), text) is found
+        except InvalidSchema:
+            is_plain = False
+        if not is_plain:
+            raise UnsupportedSchema(
+                f"a pattern in place of {source!r} that `re` and ECMA-262 read alike for"
+                f" {text[:MAX_SHOWN]!r} (list characters, as in [a-z\u00e4], in place of \\w, \\d,"
+                " \\s, \\b or a dot)"
+            )
     return found
 
 

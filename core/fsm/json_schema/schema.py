@@ -132,6 +132,17 @@ class Writer:
             self.document.step(self._open[-1][0], MATCH_STEPS)
         return fits(facts, value, self.document.unfold)
 
+    def _is_possible(self, nodes: All) -> bool:
+        """Whether some value may meet all of these."""
+        with suppress(NotRegular):
+            for facts in self.document.unfold(nodes):
+                if facts.values is None and not facts.is_empty():
+                    return True
+                if any(self._fits(facts, value) for value in facts.values or ()):
+                    return True
+            return False
+        return True
+
     def leaf(self, pattern: str) -> str:
         """A pattern that holds no other place of the document."""
         return pattern
@@ -186,7 +197,10 @@ class Writer:
             )
         style = Style(self._layout, self.leaf, self.share, self._is_tracked)
         unfold = self.document.unfold
-        return object_pattern(objects, self.write, unfold, self.name, self.num_names, style)
+        found = object_pattern(objects, self.write, unfold, self.name, self.num_names, style)
+        if found is None:
+            self.document.reasons.add_closed(self._open[-1], objects)
+        return found
 
     def array(self, arrays: Arrays) -> str | None:
         """The arrays that these facts allow."""
@@ -200,7 +214,7 @@ class Writer:
             inside = free_pattern(arrays, self.write, self._layout.comma)
             return None if inside is None else rf"\[{inside}\]"
         if arrays.contains:
-            found = [self._array(option) for option in without_contains(arrays)]
+            found = [self._array(option) for option in without_contains(arrays, self._is_possible)]
             kept = [option for option in found if option is not None]
             return alternatives(kept) if kept else None
         return self._array(arrays)
@@ -221,7 +235,7 @@ class Writer:
             values = self._plain_values(arrays)
             if values and arrays.low > len(values):
                 allowed = f"uniqueItems with at most {len(values)} different items"
-                self.document.reasons[self._open[-1][0]] = allowed
+                self.document.reasons.add(self._open[-1][0], allowed)
                 return None
             # Where items are kept from repeating anyway, all of an enum may come in any order.
             if not prefix and not (self._is_tracked and arrays.low == len(values)):

@@ -21,14 +21,14 @@ from ..regex.errors import (
     UnsupportedSchema,
     derived,
     refuse,
-    refuse_empty,
 )
 from ..regex.limits import TooSlow
-from .alternatives import Group, Option, groups_of, negation
+from .alternatives import Group, Option, exclusive, groups_of, is_misjudged, negation, typed
 from .contradictions import excludes_texts, without_contradictions
 from .facts import All, Facts, Node
 from .keywords import UNEVALUATED, applied, excluded, read, sealed
 from .members import parted
+from .reasons import Reasons, without_complement
 from .references import References, Unavailable
 
 MAX_STEPS = 1_000_000
@@ -59,7 +59,7 @@ class Document:
 
     leaves_out: whether values that need a document that is not available are left out; otherwise
       they are refused. unavailable: the references that lead there, with what is expected.
-      reasons: why no value meets a place, where that is known, as what is expected there.
+      reasons: why no value meets a place, where that is known.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Document:
         self._seconds = seconds
         self._leaves_out = leaves_out
         self.unavailable: dict[str, str] = {}
-        self.reasons: dict[str, str] = {}
+        self.reasons = Reasons(schema)
         self._references = References(self.root)
         self._draft = draft_of(schema)
         self._contradictions: dict[tuple[str, ...], bool] = {}
@@ -185,6 +185,9 @@ class Document:
             raise refuse(group.key, f"at most {MAX_NESTED} alternatives inside alternatives")
         inside = (*above, group.key)
         found = [self._option(option, inside, is_wide) for option in group.options]
+        if not group.is_silent and is_misjudged(ways, found):
+            options = typed(ways, group)
+            found = [self._option(option, inside, is_wide) for option in options]
         if group.is_silent:
             found = [[facts.silent() for facts in option] for option in found]
             ways = tuple(way.narrowed() for way in ways)
@@ -229,8 +232,7 @@ class Document:
                 if i != j and chosen[i]:
                     chosen[i] = self._without(chosen[i], group.options[j], other, inside)
         if not any(chosen):
-            allowed = "options that can be made to exclude each other"
-            raise refuse(group.key, f"{allowed}; or anyOf")
+            raise refuse(group.key, exclusive(group))
         return chosen
 
     def _without(
@@ -258,6 +260,12 @@ class Document:
         with located(node.path):
             facts = self._read(node._replace(is_not=False), True)
             targets = self._targets(node)
+            if not targets and (words := without_complement(node)):
+                allowed = (
+                    f"a schema without {', '.join(words)}: values that do not meet it are not"
+                    " supported (list the allowed values in an enum, or leave it out)"
+                )
+                self.reasons.leave_out(node.path, allowed)
             return Group(node.key, ()) if targets is None else negation(node, facts, targets)
 
     def _sealed(self, node: Node, above: tuple[str, ...]) -> Group:
@@ -266,6 +274,9 @@ class Document:
         if key in above:
             raise NotRegular(key, "schemas whose recursion has something between")
         ways = self._unfold((node,), (*above, key), False, node.path)
+        if any(facts.arrays and facts.arrays.contains for facts in ways):
+            allowed = "items in place of unevaluatedItems: beside contains it is not supported"
+            self.reasons.leave_out(f"{node.path}/unevaluatedItems", allowed)
         with located(node.path):
             return Group(key, tuple(Option(sealed(facts, node)) for facts in ways))
 
@@ -295,7 +306,7 @@ class Document:
         if self.unavailable:
             pointer, allowed = next(iter(self.unavailable.items()))
             return refuse(pointer, allowed)
-        return refuse_empty(pointers, self.reasons)
+        return self.reasons.refusal(pointers)
 
     def _groups_of(self, node: Node, is_strict: bool, is_wide: bool) -> list[Group]:
         key = (node.path, is_strict, is_wide)

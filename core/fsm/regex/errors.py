@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ...api.protocol import InvalidCall, UnsupportedCall
@@ -75,16 +75,6 @@ def value_at(schema: Any, pointer: str) -> Any:
         else:
             raise LookupError(pointer)
     return value
-
-
-def refuse_empty(pointers: Iterable[str], reasons: Mapping[str, str]) -> InvalidCall:
-    """The error for a schema that no value meets. pointers: all such ones, outer last. reasons:
-    what is allowed instead, by pointer, where that is known."""
-    found, allowed = "#", ""
-    for pointer in reversed([*pointers]):
-        if (place := shown(pointer)) == found or place.startswith(f"{found}/"):
-            found, allowed = place, reasons.get(pointer, "")
-    return refuse(found, allowed or "a schema that at least one value satisfies")
 
 
 def refuse(pointer: str, allowed: str) -> InvalidCall:
