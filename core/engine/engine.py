@@ -14,7 +14,7 @@ import numpy as np
 
 from ..api.batch import GREEDY, Answer, Batch, Outcome, SamplingParams
 from ..api.program_report import NUM_KINDS, ProgramReport
-from ..api.protocol import InvalidCall
+from ..api.protocol import InvalidCall, Shown
 from ..common.counters import Counters
 from ..radix.cache import RadixCache
 from .accounting.programs import ProgramCounts
@@ -29,6 +29,7 @@ from .sequence import Job, Sequence
 
 T = TypeVar("T")
 _NOT_FINITE = "the model's logits are not finite"
+_SHOWN = 40  # bytes of an answer
 _WITH_A_WAY = "one that some text meets: this answer can be continued by none"
 
 
@@ -265,8 +266,7 @@ class Engine:
     def _take_token(self, sequence: Sequence, token: int, outcome: Outcome, index: int) -> None:
         if token < 0:
             if _is_stuck(sequence):
-                kind = type(sequence.job.call.constraint).__name__
-                self._jobs.fail(sequence.job, InvalidCall("constraint", kind, _WITH_A_WAY))
+                self._jobs.fail(sequence.job, _dead_end(sequence))
             else:
                 self._jobs.fail_with(sequence.job, ValueError(_NOT_FINITE))
             return
@@ -340,6 +340,13 @@ class Engine:
             self._scheduler.drop_in_flight()
             self._features.fail(pending.work)
             self._needs_sync_step = True
+
+
+def _dead_end(sequence: Sequence) -> InvalidCall:
+    """The error of an answer that its constraint does not let go on, with the last of its text."""
+    kind = type(sequence.job.call.constraint).__name__
+    text = bytes(sequence.text[-_SHOWN:]).decode(errors="replace")
+    return InvalidCall("constraint", Shown(f"{kind} (behind {text!r})"), _WITH_A_WAY)
 
 
 def _is_stuck(sequence: Sequence) -> bool:

@@ -66,5 +66,6 @@ def test_a_constraint_without_a_way_on_is_the_callers_error(bench, call) -> None
     error, other = made.run([call("x", constraint=JsonSchema(schema), max_tokens=60), call("y")])
     assert type(error) is InvalidCall
     assert error.field == "constraint"
+    assert str(error.value).startswith("JsonSchema (behind '[")
     assert "some text meets" in error.allowed
     assert not isinstance(other, Exception)
