@@ -151,6 +151,8 @@ class Mailbox:
 
     def result(self, timeout: float | None = None) -> Completion:
         """As `Reply.result`."""
+        if self.done():
+            return self._outcome()
         event = threading.Event()
         if self._register(event.set) and not event.wait(timeout):
             self._unregister(event.set)

@@ -183,10 +183,10 @@ class AdmissionMiddleware:
         route = getattr(scope.get("route"), "path", "none")
         status = answer.status or 499
         self.metrics.requests.labels(route, str(status)).inc()
-        if context.reason is not None:
-            self.metrics.refused.labels(context.reason).inc()
+        reason, usage = context.reason, context.usage
+        if reason is not None:
+            self.metrics.refused.labels(reason).inc()
         self.metrics.duration.labels(route).observe(seconds)
-        usage = context.usage
         line = {
             "id": context.id,
             "client": context.client.name,
@@ -198,7 +198,7 @@ class AdmissionMiddleware:
             "completion_tokens": usage.completion_tokens,
             "seconds": round(seconds, 6),
         }
-        error = context.reason or (None if answer.is_whole else "client_left")
+        error = reason or (None if answer.is_whole else "client_left")
         if error is not None:
             line["error"] = error
         _log.info("%s", json.dumps(line))
