@@ -14,10 +14,11 @@ from .json_schema.tracker import Tracker
 from .tokens.regular import RegularCursor, RegularGuide
 
 MAX_NODES = 3_000
-MAX_ENDING = 300  # where each costs more
+FEW, COST_OF_MANY = 16, 10  # where few bytes may come next, as in a number, all ways can be tried
+MAX_ENDING = 1_500  # where each costs more
 MAX_STEPS = 6_000  # bytes that are tried for them
 MAX_FOLLOWED = 48  # bytes of an end that is known
-MAX_WAYS = 10
+MAX_WAYS, MAX_DETOURS = 10, 300
 MAX_DEPTH = 4_000
 MAX_KNOWN = 10_000
 FIRST = b'"]},:'
@@ -48,20 +49,18 @@ def _is_reached(goal: Goal, steps: Steps, here: Tracker) -> bool:
     return here.num_unique == 0 or (goal is Goal.DIFFERENT and not here.is_watching)
 
 
-def _options(steps: Steps, here: Tracker, goal: Goal) -> Iterator[int]:
+def _ordered_by(options: bytes, here: Tracker, goal: Goal) -> Iterator[int]:
     """The bytes that may come next; those last after which an item is still as one before."""
-    options = steps.options()
     same = frozenset() if goal is Goal.CLOSED else here.repeating
     return iter(sorted(options, key=same.__contains__) if same else options)
 
 
 def find(steps: Steps, tracker: Tracker, goal: Goal, max_nodes: int = MAX_NODES) -> Found:
     """Bytes that lead to a goal and on the way repeat no item."""
-    path = bytearray()
-    trackers, left = [tracker], [_options(steps, tracker, goal)]
-    for num_nodes in range(max_nodes):
-        if steps.is_over:
-            break
+    path, num_nodes = bytearray(), 0
+    trackers, left = [tracker], [_ordered_by(steps.options(), tracker, goal)]
+    while num_nodes < max_nodes and not steps.is_over:
+        num_nodes += 1
         here = trackers[-1]
         if _is_reached(goal, steps, here):
             return Found(bytes(path), num_nodes=num_nodes)
@@ -80,8 +79,10 @@ def find(steps: Steps, tracker: Tracker, goal: Goal, max_nodes: int = MAX_NODES)
         steps.push(byte)
         path.append(byte)
         trackers.append(after)
-        left.append(_options(steps, after, goal))
-    return Found(None, num_nodes=max_nodes)
+        options = steps.options()
+        left.append(_ordered_by(options, after, goal))
+        num_nodes += COST_OF_MANY if len(options) > FEW else 0
+    return Found(None, num_nodes=num_nodes)
 
 
 def steps_of(cursor: RegularCursor | GrammarCursor, data: bytes, known: dict[int, bytes]) -> Steps:
@@ -113,7 +114,7 @@ class _Detours:
         self._steps = steps
         self._path = bytearray()
         self._trackers = [tracker]
-        self._left = MAX_ENDING
+        self._left = MAX_DETOURS
 
     def found(self) -> bytes | None:
         """The end; None: there is none of this kind, or it was not found soon."""
