@@ -140,14 +140,18 @@ class DistinctCursor:
         if not self._refused or (len(self._refused) < MAX_REFUSED and mask.any()):
             return mask
         end = self.end()
-        if end is None:
-            return mask
-        leading = self.guide.vocabulary.beginnings(end)
-        needs = {token: self._spell(rest) for token, rest in leading.items()}
-        least = min(needs.values(), default=0)
-        self._closest = tuple(it for it, need in needs.items() if need < budget or need == least)
-        ends = self.mask() & self.guide.vocabulary.mask_of(self.guide.vocabulary.end_ids)
-        return (self.guide.vocabulary.mask_of(self._closest) & self.mask()) | ends
+        if end is not None:
+            leading = self.guide.vocabulary.beginnings(end)
+            needs = {token: self._spell(rest) for token, rest in leading.items()}
+            least = min(needs.values(), default=0)
+            closest = tuple(it for it, need in needs.items() if need < budget or need == least)
+            ends = self.mask() & self.guide.vocabulary.mask_of(self.guide.vocabulary.end_ids)
+            mask = (self.guide.vocabulary.mask_of(closest) & self.mask()) | ends
+            self._closest = closest
+        if not mask.any():  # better an answer that is cut off than none
+            mask = self.mask()
+            self._closest = tuple(self.guide.vocabulary.tokens(mask))
+        return mask
 
     def fits(self, token: int, budget: int) -> bool:
         """As `Cursor.fits`."""

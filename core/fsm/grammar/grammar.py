@@ -165,7 +165,9 @@ class GrammarCursor:
         if len(self._refused) < MAX_REFUSED and left.any():
             return left
         end = self.known_end()
-        return left if end is None else self._within(end, budget)
+        if end is not None:
+            return self._within(end, budget)
+        return left if left.any() else self.mask()
 
     def fits(self, token: int, budget: int) -> bool:
         """As `Cursor.fits`."""

@@ -68,6 +68,7 @@ SCHEMAS: list[dict[str, Any]] = [
     {"type": "array", "items": {"items": {"enum": [1, 2]}}, "contains": {**UNIQUE, "minItems": 2}},
     {"type": "array", "prefixItems": [{"items": {"const": 1}}], "contains": UNIQUE, "maxItems": 2},
     {"type": "array", "contains": {"type": "object", "minProperties": 2}, "maxItems": 2},
+    {**UNIQUE, "items": {"type": "object"}, "contains": {"type": "object", "required": ["id"]}},
 ]
 
 
