@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator
 
 from forkroot.core.api.protocol import CallFailed, InvalidCall, JsonSchema
 from forkroot.core.fsm.constraints import Constraints
+from forkroot.core.fsm.distinct import DistinctCursor
 from forkroot.core.fsm.guide import Cursor, Guide
 
 TEXTS = [b'","', b'"]', b'a"', b"0,0", b"[1,", b"true", b"true,", b'"a"', b'"a', b',"a"']
@@ -209,3 +210,19 @@ def test_a_property_that_needs_more_items_than_there_are_is_never_written(
 def test_the_shortest_answer_takes_a_few_tokens(rest: dict[str, Any]) -> None:
     schema = {**UNIQUE, "contains": {"type": "integer"}, **rest}
     assert guide_of(schema).cursor().shortest_finish() <= 6
+
+
+def test_where_no_token_fits_some_are_allowed_nevertheless(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An answer that is cut off is better than none. Here the known end is no longer allowed."""
+    monkeypatch.setattr(DistinctCursor, "end", lambda self: b"}")
+    cursor = guide_of(SCHEMAS[-1]).cursor(b'[{"a":1,"a":2}')
+    for _ in range(len(TOKENS)):
+        allowed = np.flatnonzero(
+            np.unpackbits(cursor.mask_within(1).view(np.uint8), bitorder="little")
+        )
+        assert len(allowed)
+        if cursor.fits(int(allowed[0]), 1):
+            return
+    raise AssertionError("no token was accepted")
