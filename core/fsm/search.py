@@ -27,7 +27,7 @@ SOONER = 2  # tokens by which a byte that closes something is preferred
 
 class Found(NamedTuple):
     """end: the bytes that were looked for; None: none were found. is_exhausted: there are none.
-    num_nodes: places that were tried."""
+    num_nodes: places that were tried; one where many bytes may come next counts for several."""
 
     end: bytes | None
     is_exhausted: bool = False

@@ -34,7 +34,7 @@ _CHAR = re.compile(
 )
 _COUNT = re.compile(r"\{\s*(\d{1,9})\s*(?:(,)\s*(\d{1,9})?\s*)?\}")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"} | {char: char for char in "\\\"'[]-^/"}
-_REPEATS: Mapping[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+REPEATS: Mapping[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
 class Token(NamedTuple):
@@ -144,9 +144,9 @@ class _Reader:
         raise self._fault(token, "texts in quotes, classes, groups and names of rules here")
 
     def _repeated(self, item: Tree) -> Tree:
-        while (token := self._peek()).kind == "count" or token.text in _REPEATS:
+        while (token := self._peek()).kind == "count" or token.text in REPEATS:
             self._take()
-            low, high = _REPEATS.get(token.text, (0, 0))
+            low, high = REPEATS.get(token.text, (0, 0))
             if token.kind == "count":
                 low, high = self._counts(token)
             item = Loop(item, low, high)

@@ -67,11 +67,13 @@ class _Explorer:
         self._library = library
         self._field = field
         self._has_time_limit = seconds is not None
-        self._texts = shortest_texts(lark)
+        began = thread_time()
+        self._texts = shortest_texts(lark) if seconds is None else shortest_texts(lark, seconds)
         self._quoted = QuotedTexts(lark.quoted, library.usable)
-        self._start = thread_time()
+        self._start = thread_time()  # of what the matcher takes
         self._endings = Endings(library.usable, self._quoted)
-        self._endings.ends_at = self._start + (seconds or MAX_SECONDS)
+        limit = self._start + MAX_SECONDS if seconds is None else began + seconds
+        self._endings.ends_at = limit
         self._phrases: list[bytes] = []
 
     def known(self) -> Known:

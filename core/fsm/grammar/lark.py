@@ -73,7 +73,7 @@ class Lark(NamedTuple):
         for name, pieces in self.parts.items():
             texts = [piece.text for piece in pieces if piece.kind == "text"]
             if name.isupper() and len(texts) == 1 and texts[0].startswith('/"'):
-                found.append(texts[0][1:-1].replace("\\/", "/"))
+                found.append(pattern_of(texts[0]))
         return found
 
     def started_at(self, rule: str) -> str:
@@ -91,6 +91,11 @@ class Lark(NamedTuple):
         ]
         start = "" if rule == START else f"\n{START}: {rule}\n"
         return "".join(texts) + start
+
+
+def pattern_of(text: str) -> str:
+    """The pattern between the slashes of a text."""
+    return text[1:-1].replace("\\/", "/")
 
 
 def read_grammar(source: str, syntax: str) -> Lark:

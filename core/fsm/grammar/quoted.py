@@ -21,7 +21,9 @@ from ..tokens.vocabulary import NEVER
 
 MAX_TEXTS, MAX_TRIED = 16, 64
 MAX_PATTERN = 20_000  # characters
-LIMITS = Limits(length=MAX_PATTERN, positions=5_000, states=1_000, cells=100_000, work=50_000)
+LIMITS = Limits(
+    length=MAX_PATTERN, positions=5_000, states=1_000, cells=100_000, work=50_000, seconds=0.2
+)
 QUOTE, ESCAPE = ord('"'), ord("\\")
 _QUOTE = re.compile(rb'(?<!\\)(?:\\\\)*"')
 _USUAL = re.compile(r"[a-zA-Z0-9]")

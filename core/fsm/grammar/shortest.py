@@ -19,7 +19,8 @@ from ..regex.chars import single
 from ..regex.limits import Limits, Meter
 from ..regex.syntax import read_syntax
 from ..regex.tree import Alt, Capture, Loop, Ref, Seq, Set, Tree
-from .lark import Lark, Piece
+from .bnf import REPEATS
+from .lark import Lark, Piece, pattern_of
 
 MAX_PIECES = 200_000
 MAX_ROUNDS = 60
@@ -27,7 +28,6 @@ MAX_TEXT = 2_000  # characters
 MAX_SECONDS = 1.0
 _LIMITS = Limits(length=100_000, positions=100_000, seconds=0.5)
 _OTHER = re.compile(r"\{\s*\d*\s*(?:,\s*\d*\s*)?\}|~\s*\d+(?:\s*\.\.\s*\d+)?|->|\.\.|\S")
-_REPEATS: Mapping[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _FEW_LETTERS = "0aA"  # those that an answer is likely to spell in few tokens
 _PRINTABLE = range(0x20, 0x7F)
 
@@ -155,8 +155,8 @@ class _Definition:
     def _repeated(self, tree: Tree) -> Tree:
         while (found := self._peek()) is not None and found[0] == "other":
             text = found[1]
-            if text in _REPEATS:
-                tree = Loop(tree, *_REPEATS[text])
+            if text in REPEATS:
+                tree = Loop(tree, *REPEATS[text])
             elif text[0] in "~{" and (count := re.search(r"\d+", text)):
                 tree = Loop(tree, 0 if text[1:].lstrip().startswith(",") else int(count[0]), None)
             else:
@@ -207,7 +207,7 @@ def _literal(text: str) -> Tree:
 
 
 def _pattern(text: str) -> Tree:
-    pattern = text[1:-1].replace("\\/", "/")
+    pattern = pattern_of(text)
     try:
         return read_syntax(pattern, Meter("grammar", pattern, _LIMITS))
     except (InvalidCall, RecursionError):
