@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import torch
 
 from ..kernels.devices import why_no_gpu
-from .api.config import CHUNK_TOKENS, MAX_RUNNING, EngineConfig
+from .api.config import EngineConfig
 from .api.evictions import NUM_PREFIXES, EvictionReport, PrefixReport
 from .api.media import Media, MediaProcessor
 from .api.owner import Owner, ProcessLocal, first_owner
@@ -67,6 +67,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _GPU_SHARE = 0.97
 _GPU_RUNNING, _GPU_CHUNK = 256, 8192  # of a step, by default at most
+_LEAST_RUNNING, _LEAST_CHUNK = 64, 1024
 _FORKED = "True, as this process is a fork of one with an engine, and has none of torch's threads"
 _FEATURES = frozenset({"tokens", "options", "hints", "constraints"})
 
@@ -359,8 +360,8 @@ def _loads(config: EngineConfig) -> Iterator[Load]:
     """Steps on a GPU, the largest first, as far as the config leaves their sizes open."""
     is_other = config.attention == "flashinfer"
     for halvings in range(4):
-        running = config.max_running or max(_GPU_RUNNING >> halvings, MAX_RUNNING)
-        tokens = config.chunk_tokens or max(_GPU_CHUNK >> halvings, CHUNK_TOKENS)
+        running = config.max_running or max(_GPU_RUNNING >> halvings, _LEAST_RUNNING)
+        tokens = config.chunk_tokens or max(_GPU_CHUNK >> halvings, _LEAST_CHUNK)
         others = config.host_slots > 0, config.context_len or 0, config.tower_tokens or tokens
         yield Load(tokens, running, config.graphs, is_other, *others)
 

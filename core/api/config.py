@@ -25,7 +25,7 @@ _ELSEWHERE = {
     "policy": "; did you mean order or host_policy?",
 }
 _MIN_PART = 4  # characters of a name that are compared as a part of another one
-MAX_RUNNING, CHUNK_TOKENS = 64, 1024  # the defaults on a CPU, and the least on a GPU
+MAX_RUNNING, CHUNK_TOKENS = 128, 1024  # the defaults on a CPU
 ORDERS = ("lpm", "dfs", "fcfs", "random")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 _DTYPE_ALIASES = {
@@ -78,7 +78,7 @@ class EngineConfig:
     ranks: processes that hold the model together (tensor parallelism), this one included.
     engines: engines that share this machine, this one included: in a child process it uses its
       share of the cores and of the free memory (`connect(replicas=...)` sets this).
-    max_running: maximum number of sequences in one batch; None: 64 on a CPU, up to 256 on a GPU:
+    max_running: maximum number of sequences in one batch; None: 128 on a CPU, up to 256 on a GPU:
       fewer where the memory for such steps would leave too little for KV.
     max_waiting: maximum number of waiting calls of one tenant; one more ends in Overloaded.
     chunk_tokens: maximum prompt tokens computed in one step (chunked prefill); None: 1024 on a CPU,

@@ -38,9 +38,9 @@ def test_a_large_gpu_runs_256_sequences_and_8192_prompt_tokens_in_a_step(
     assert config.num_slots > 400_000
 
 
-def test_a_cpu_runs_64_sequences_and_1024_prompt_tokens_in_a_step() -> None:
+def test_a_cpu_runs_128_sequences_and_1024_prompt_tokens_in_a_step() -> None:
     config = fitted(EngineConfig(num_slots=512), describe("dummy:56m"))
-    assert steps(config) == (64, 1024)
+    assert steps(config) == (128, 1024)
 
 
 def test_steps_get_smaller_until_half_of_what_weights_leave_is_for_keys_and_values(
