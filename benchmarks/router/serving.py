@@ -2,8 +2,8 @@
 
 "engines": workload shapes on two replicas of one thread each, with affinity and round robin, beside
 one engine with two threads, all in child processes. Each shape is run by several tenants, whose
-programs come mixed; what they share does not fit the cache of one replica. The one engine's cache
-is as large as both. In each round every way runs the same programs from empty caches; ways begin by
+programs come mixed; a replica caches less than all of them share. The one engine's cache is as
+large as both. In each round every way runs the same programs from empty caches; ways begin by
 turns. What was computed of prompts is counted beside: it does not depend on the machine.
 
 "http": `forkroot route` before one `forkroot serve`, beside that server itself: chats one by one
@@ -41,6 +41,7 @@ from forkroot.core.text.tokenizer import Tokenizer
 
 SHARING = ("5-shot", "react", "tree", "skeleton", "chat", "judge", "rag")
 SLOTS = 60_000
+CACHED, CACHED_BY_SHAPE = 9_000, {"skeleton": 3_000}  # tokens that a replica caches
 TURNS = 20  # chats of one client, one by one, in a round
 
 
@@ -145,6 +146,11 @@ def _ratio(upper: Sequence[float], lower: Sequence[float]) -> float:
     return round(median(one / other for one, other in zip(upper, lower, strict=True)), 3)
 
 
+def _extremes(upper: Sequence[float], lower: Sequence[float]) -> list[float]:
+    ratios = [one / other for one, other in zip(upper, lower, strict=True)]
+    return [round(min(ratios), 3), round(max(ratios), 3)]
+
+
 class Engines:
     """One engine with two threads, and two replicas of one thread each. slots: of a replica."""
 
@@ -217,19 +223,21 @@ def on_engines(options: Any) -> Any:
     """Programs per second of each shape."""
     tokenizer = Tokenizer.from_folder(Path(model_folder(options.model)))
     vocabulary = words(tokenizer)
-    found: dict[str, dict[str, list[Ran]]] = {}
-    with ExitStack() as at_end:
-        engines = Engines(options.model, options.slots, at_end)
-        for number in range(-1, options.rounds):
-            for name in options.shapes:
+    found: dict[str, Any] = {}
+    for name in options.shapes:
+        slots, ways = options.slots or CACHED_BY_SHAPE.get(name, CACHED), dict[str, list[Ran]]()
+        with ExitStack() as at_end:
+            engines = Engines(options.model, slots, at_end)
+            for number in range(-1, options.rounds):
                 given = vocabulary, options.seed + number, options.scale, options.tenants
                 workload = programs_of(name, *given)
                 for way in (*WAYS[number % 3 :], *WAYS[: number % 3]):
                     ran = run_once(engines, way, workload)
                     print(f"{name:10} {way:12} {ran}", file=sys.stderr, flush=True)
                     if number >= 0:  # the one before warms up
-                        found.setdefault(name, {}).setdefault(way, []).append(ran)
-    return {name: _compared(ways) for name, ways in found.items()}
+                        ways.setdefault(way, []).append(ran)
+        found[name] = {"slots": slots, **_compared(ways)}
+    return found
 
 
 def _compared(found: dict[str, list[Ran]]) -> dict[str, Any]:
@@ -239,6 +247,7 @@ def _compared(found: dict[str, list[Ran]]) -> dict[str, Any]:
         "one_engine": round(median(speeds["one engine"]), 2),
         "over_one_engine": _ratio(speeds["affinity"], speeds["one engine"]),
         "over_round_robin": _ratio(speeds["affinity"], speeds["round-robin"]),
+        "least_and_most_over_round_robin": _extremes(speeds["affinity"], speeds["round-robin"]),
         "computed": {way: round(median(totals)) for way, totals in computed.items()},
         "calls": [round(it) for it in found["affinity"][-1].calls],
     }
@@ -251,8 +260,8 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--scale", type=float, default=1.0, help="of the number of programs")
     options.add_argument("--shapes", nargs="+", default=list(SHARING), choices=list(SHAPES))
-    options.add_argument("--tenants", type=int, default=8, help="of each shape, on engines")
-    options.add_argument("--slots", type=int, default=9_000, help="tokens that a replica caches")
+    options.add_argument("--tenants", type=int, default=24, help="of each shape, on engines")
+    options.add_argument("--slots", type=int, help="tokens that a replica caches; by shape")
     options.add_argument("--only", choices=("engines", "http"))
     args = options.parse_args()
     figures: dict[str, Any] = {}
@@ -264,7 +273,7 @@ def main() -> None:
     loads.append(round(os.getloadavg()[0], 1))
     fixed = {"model": Path(args.model).name, "rounds": args.rounds}
     if args.only != "http":
-        fixed |= {"scale": args.scale, "tenants": args.tenants, "slots": args.slots}
+        fixed |= {"scale": args.scale, "tenants": args.tenants}
     report("router_serving", figures, args.out, seed=args.seed, **fixed, load_average=loads)
 
 
