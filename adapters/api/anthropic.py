@@ -9,7 +9,7 @@ from typing import Any
 from ...core.api.protocol import Call, Chat, FinishReason, UnsupportedCall
 from .failures import Failure, interrupted
 from .messages import Picture, Turn, tool_choice, turns_of
-from .request import Ending, Event, Piece, Refusal, Request, Tokens, ToolPiece, counted
+from .request import Ending, Event, Piece, Refusal, Request, Tokens, ToolPiece, counted, text_of
 from .settings import ApiSettings
 from .structured import Form, form_of
 from .unsupported import check_supported, finished, sampled
@@ -164,7 +164,8 @@ def _block(number: int, block: Mapping[str, Any], is_start: bool = False) -> lis
     """A block of content: a whole one, or its start, whose input is still to come."""
     match block["type"]:
         case "text":
-            return [Piece(0, str(block["text"]))] if block["text"] else []
+            text = text_of(block["text"])
+            return [Piece(0, text)] if text else []
         case "tool_use":
             arguments = "" if is_start else json.dumps(block["input"], ensure_ascii=False)
             return [ToolPiece(0, number, str(block["name"]), arguments)]
@@ -174,7 +175,7 @@ def _block(number: int, block: Mapping[str, Any], is_start: bool = False) -> lis
 def _delta(number: int, delta: Mapping[str, Any]) -> list[Event]:
     match delta["type"]:
         case "text_delta":
-            return [Piece(0, str(delta["text"]))]
+            return [Piece(0, text_of(delta["text"]))]
         case "input_json_delta":
             return [ToolPiece(0, number, "", str(delta["partial_json"]))]
     return []

@@ -9,7 +9,7 @@ from typing import Any
 from ...core.api.protocol import Call, Chat, Shown, UnsupportedCall
 from .failures import Failure, interrupted
 from .messages import Picture, Turn, plain_text, tool_choice, turns_of
-from .request import Ending, Event, Piece, Refusal, Request, Tokens, ToolPiece, counted
+from .request import Ending, Event, Piece, Refusal, Request, Tokens, ToolPiece, counted, text_of
 from .settings import ApiSettings
 from .structured import Form, form_of
 from .unsupported import check_supported, finished, sampled
@@ -200,9 +200,9 @@ def _events_of(choice: Mapping[str, Any]) -> list[Event]:
     """The events of one choice: of a whole answer, or of a piece of a stream."""
     index, found = int(choice.get("index") or 0), list[Event]()
     message = choice.get("message") or choice.get("delta") or {}
-    for text in (choice.get("text"), message.get("content")):
-        if text:
-            found.append(Piece(index, str(text)))
+    for value in (choice.get("text"), message.get("content")):
+        if text := text_of(value):
+            found.append(Piece(index, text))
     if message.get("refusal"):
         found.append(Refusal(index, str(message["refusal"])))
     for position, item in enumerate(message.get("tool_calls") or ()):

@@ -81,6 +81,15 @@ def counted(value: Any) -> int:
     return int(value)
 
 
+def text_of(value: Any) -> str:
+    """A text of an answer; "" for None. Raises ValueError for what is none."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ValueError(f"a {type(value).__name__} in place of a text")
+    return value
+
+
 Event: TypeAlias = Piece | ToolPiece | Ending | Refusal | Tokens
 
 

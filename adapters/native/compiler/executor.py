@@ -167,8 +167,18 @@ class Execution:
         if isinstance(part, ConstantText):
             return part.text
         if isinstance(part, Argument):
-            return as_text(self._arguments[part.name], part.form, part.spec)
+            return self._argument_text(part)
         return as_text(self._value(part.read), part.form, part.spec)
+
+    def _argument_text(self, part: Argument) -> str:
+        value, field = self._arguments[part.name], f"arguments.{part.name}"
+        try:
+            return as_text(value, part.form, part.spec)
+        except InvalidCall as error:
+            raise InvalidCall(field, value, error.allowed) from None
+        except (TypeError, ValueError) as error:
+            allowed = f"a value that the format {part.spec!r} takes ({error})"
+            raise InvalidCall(field, value, allowed) from error
 
     def _value(self, read: Read) -> Any:
         """The value of a variable; waits for it."""

@@ -15,7 +15,7 @@ from .errors import Location, NotTraceable, caller_location
 from .graph import nodes as graph
 from .graph.nodes import Node, Read
 from .graph.streams import Streams
-from .graph.validation import MAX_PATHS, is_name
+from .graph.validation import MAX_NODES, MAX_PATHS, is_name
 from .graph.values import Composed, Given, Inserted, Listed, Mapped, Plain, Set, State, Value
 from .markers import Markers
 
@@ -32,6 +32,7 @@ _LOOKED_UP = (
     'look up the variable of a select by itself, as in table[s["kind"]]: its options are known; or'
     " fix the argument"
 )
+_ENDLESS = "a loop that ends, or several programs: while it is traced, nothing is answered"
 MANY_PATHS = f"branches on selects on more than {MAX_PATHS} paths"
 FEWER_PATHS = "compare fewer of them, or append the variables instead"
 _PLAIN = (type(None), bool, int, float, bytes)
@@ -77,7 +78,9 @@ class Recorder:
         return Recorded(self, stream)
 
     def add(self, node: Node) -> None:
-        """The program does this now."""
+        """The program does this now. Raises NotTraceable for a program that does not end."""
+        if len(self.nodes) >= MAX_NODES:
+            self.refuse(f"does more than {MAX_NODES} things", _ENDLESS)
         self.streams.add(len(self.nodes), node)
         self.nodes.append(node)
 

@@ -337,6 +337,20 @@ def test_tokens_that_are_no_number_are_one_error(number: Any) -> None:
         assert backend.info().counters["prompt_tokens"] == 0
 
 
+@pytest.mark.parametrize("value", [5, True, {"a": 1}, ["a"]])
+@pytest.mark.parametrize("field", ["text", "message"])
+def test_a_text_that_is_none_is_one_error(field: str, value: Any) -> None:
+    choice = {"index": 0, "finish_reason": "stop"}
+    choice[field] = value if field == "text" else {"role": "assistant", "content": value}
+    body = json.dumps({**chat_body("x"), "choices": [choice]}).encode()
+    with (
+        api_server(lambda it: it.raw(body)) as server,
+        connected(server, max_retries=0) as backend,
+        pytest.raises(CallFailed, match="not of its wire"),
+    ):
+        backend.submit(CALL).result(10)
+
+
 def test_halves_of_a_character_in_two_pieces_are_one() -> None:
     def piece(text: str) -> bytes:
         choice = f'{{"index": 0, "delta": {{"content": "{text}"}}, "finish_reason": null}}'

@@ -199,6 +199,22 @@ def test_wrong_arguments_are_the_errors_of_a_run_here(
     assert there.calls == []
 
 
+@function
+def padded(s: Any, topic: Any) -> None:
+    s += f"{topic:>9}" + gen("answer", max_tokens=3)
+
+
+def test_an_argument_that_its_format_does_not_take_is_the_error_of_a_run_here(
+    served: Served, client: Client
+) -> None:
+    found = []
+    for backend in (ScriptedBackend(answering), client(served(ScriptedBackend(answering)))):
+        with pytest.raises(InvalidCall, match=r"arguments.topic=None: .*'>9'") as caught:
+            padded.compile().run(backend=backend, topic=None)
+        found.append(str(caught.value))
+    assert found[0] == found[1]
+
+
 class Odd:
     """An argument that is no plain data."""
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from forkroot import NotTraceable, function, gen, image, select
+from forkroot.adapters.native.compiler import recorder
 from forkroot.adapters.native.compiler.graph.nodes import ConstantText, Gen
 from forkroot.adapters.testing import ScriptedBackend
 from forkroot.core.api.protocol import InvalidCall
@@ -263,6 +264,20 @@ def test_a_loop_that_a_select_ends_is_refused_whatever_its_first_option() -> Non
 
     with pytest.raises(NotTraceable, match="64 paths"):
         body.compile()
+
+
+def test_a_loop_that_never_ends_is_refused_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "MAX_NODES", 1000)
+
+    @function
+    def body(s: Any) -> None:
+        while "done" not in s:
+            s += "k" + gen("w", 3)
+
+    with pytest.raises(NotTraceable, match="more than 1000") as caught:
+        body.compile()
+    assert caught.value.file == __file__
+    assert caught.value.line == body.__wrapped__.__code__.co_firstlineno + 3
 
 
 def test_settings_are_those_of_the_language() -> None:
