@@ -109,7 +109,8 @@ def test_resolving_fills_in_what_is_unset():
     assert (resolved.context_len, resolved.num_slots) == (100, 250)
     assert (resolved.max_running, resolved.chunk_tokens) == (4, 1024)
     assert (config.context_len, config.num_slots) == (None, None)
-    assert EngineConfig().resolve(100, 8, 0).max_running == 64
+    assert EngineConfig().resolve(100, 8, 8 * 250).max_running == 128
+    assert EngineConfig().resolve(100, 8, 0).max_running == 100  # a slot for each
 
 
 def test_no_more_slots_are_taken_than_can_be_used_and_no_fewer_than_one_sequence_needs():
