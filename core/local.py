@@ -67,7 +67,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _GPU_SHARE = 0.97
 _GPU_RUNNING, _GPU_CHUNK = 256, 8192  # of a step, by default at most
-_LEAST_RUNNING, _LEAST_CHUNK = 64, 1024
+_LEAST_RUNNING, _LEAST_CHUNK = 64, 1024  # of a step on a GPU
 _FORKED = "True, as this process is a fork of one with an engine, and has none of torch's threads"
 _FEATURES = frozenset({"tokens", "options", "hints", "constraints"})
 

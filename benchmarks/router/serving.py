@@ -143,12 +143,16 @@ def _ms(seconds: Sequence[float]) -> float:
 
 
 def _ratio(upper: Sequence[float], lower: Sequence[float]) -> float:
-    return round(median(one / other for one, other in zip(upper, lower, strict=True)), 3)
+    return round(median(_ratios(upper, lower)), 3)
 
 
 def _extremes(upper: Sequence[float], lower: Sequence[float]) -> list[float]:
-    ratios = [one / other for one, other in zip(upper, lower, strict=True)]
+    ratios = _ratios(upper, lower)
     return [round(min(ratios), 3), round(max(ratios), 3)]
+
+
+def _ratios(upper: Sequence[float], lower: Sequence[float]) -> list[float]:
+    return [one / other for one, other in zip(upper, lower, strict=True)]
 
 
 class Engines:

@@ -167,18 +167,10 @@ class Execution:
         if isinstance(part, ConstantText):
             return part.text
         if isinstance(part, Argument):
-            return self._argument_text(part)
-        return as_text(self._value(part.read), part.form, part.spec)
-
-    def _argument_text(self, part: Argument) -> str:
-        value, field = self._arguments[part.name], f"arguments.{part.name}"
-        try:
-            return as_text(value, part.form, part.spec)
-        except InvalidCall as error:
-            raise InvalidCall(field, value, error.allowed) from None
-        except (TypeError, ValueError) as error:
-            allowed = f"a value that the format {part.spec!r} takes ({error})"
-            raise InvalidCall(field, value, allowed) from error
+            value, field = self._arguments[part.name], f"arguments.{part.name}"
+        else:
+            value, field = self._value(part.read), part.read.name
+        return as_text(value, part.form, part.spec, field)
 
     def _value(self, read: Read) -> Any:
         """The value of a variable; waits for it."""
@@ -249,16 +241,21 @@ def _size(value: Any) -> int:
     return 1
 
 
-def as_text(value: Any, form: Form, spec: str = "") -> str:
-    """A value as the text that the program would have made of it. Raises InvalidCall for one that
-    is no text and was to be appended as it is."""
-    match form:
-        case "format":
-            return format(value, spec)
-        case "str":
-            return format(str(value), spec)
-        case "repr":
-            return format(repr(value), spec)
+def as_text(value: Any, form: Form, spec: str = "", field: str = "expression") -> str:
+    """A value as the text that the program would have made of it. field: named by the error. Raises
+    InvalidCall for one that is no text and was to be appended as it is, or that its format does not
+    take."""
+    try:
+        match form:
+            case "format":
+                return format(value, spec)
+            case "str":
+                return format(str(value), spec)
+            case "repr":
+                return format(repr(value), spec)
+    except (TypeError, ValueError) as error:
+        allowed = f"a value that the format {spec!r} takes ({error})"
+        raise InvalidCall(field, value, allowed) from error
     if not isinstance(value, str):
-        raise InvalidCall("expression", value, _TEXT)
+        raise InvalidCall(field, value, _TEXT)
     return value

@@ -80,7 +80,7 @@ class Recorder:
     def add(self, node: Node) -> None:
         """The program does this now. Raises NotTraceable for a program that does not end."""
         if len(self.nodes) >= MAX_NODES:
-            self.refuse(f"does more than {MAX_NODES} things", _ENDLESS)
+            self.refuse(f"has more than {MAX_NODES} primitives", _ENDLESS)
         self.streams.add(len(self.nodes), node)
         self.nodes.append(node)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from random import Random
+from typing import Any
 
+import jsonschema
 import numpy as np
 
-from forkroot.core.api.protocol import CallFailed
+from forkroot.core.api.protocol import CallFailed, JsonSchema
 from forkroot.core.fsm.constraints import Constraints
 from forkroot.core.fsm.guide import Guide
 
@@ -42,3 +44,15 @@ def sampled(guide: Guide, random: Random, count: int, budget: int = 60) -> list[
         if cursor.is_accepting:
             found.append(data.decode())
     return found
+
+
+def check_schema(
+    schema: dict[str, Any], good: list[Any], bad: list[Any], random: Random, budget: int
+) -> None:
+    """Of these values the schema's answers may be the good ones, and all answers are valid."""
+    guide = CONSTRAINTS.guide(JsonSchema(schema))
+    validator = jsonschema.Draft202012Validator(schema)
+    assert [it for it in good if not validator.is_valid(it)] == []
+    assert [it for it in (*good, *bad) if takes(guide, json_of(it))] == good
+    for text in sampled(guide, random, 6, budget):
+        assert validator.is_valid(json.loads(text)), text

@@ -204,13 +204,27 @@ def padded(s: Any, topic: Any) -> None:
     s += f"{topic:>9}" + gen("answer", max_tokens=3)
 
 
-def test_an_argument_that_its_format_does_not_take_is_the_error_of_a_run_here(
-    served: Served, client: Client
+@function
+def as_number(s: Any, topic: Any) -> None:
+    s += topic + gen("answer", max_tokens=3)
+    s += f"{s['answer']:d}"
+
+
+@pytest.mark.parametrize(
+    ("program", "topic", "message"),
+    [
+        (padded, None, r"arguments.topic=None: .*'>9'"),
+        (as_number, 5, r"arguments.topic=5: expected text"),
+        (as_number, "tea", r"answer='.*': .*'d'"),
+    ],
+)
+def test_a_value_that_its_format_does_not_take_is_the_error_of_a_run_here(
+    served: Served, client: Client, program: Any, topic: Any, message: str
 ) -> None:
     found = []
     for backend in (ScriptedBackend(answering), client(served(ScriptedBackend(answering)))):
-        with pytest.raises(InvalidCall, match=r"arguments.topic=None: .*'>9'") as caught:
-            padded.compile().run(backend=backend, topic=None)
+        with pytest.raises(InvalidCall, match=message) as caught:
+            program.compile().run(backend=backend, topic=topic)
         found.append(str(caught.value))
     assert found[0] == found[1]
 
