@@ -7,21 +7,32 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from ...core.api.protocol import BackendClosed, Call, Completion, UnsupportedCall
 from ..relays import RelayReceiver, RelayRequest, RelayTarget
 from .fleet import Fleet
 from .flight import Dispatcher, Flight, Leg
+from .keys import Encoder
 from .policies import Request
 from .replica import Replica, State
 
 
 class Relays:
-    """Whether the replicas of a fleet take whole requests, under the router's lock."""
+    """Whether the replicas of a fleet take whole requests, under the router's lock.
+
+    encoder: of the prompts by which requests are placed; None: by their texts.
+    """
 
     def __init__(self, fleet: Fleet, lock: threading.RLock) -> None:
         self._fleet, self._lock = fleet, lock
         self._known: tuple[str, bool] | None = None
+        self.encoder: Encoder | None = None
+
+    def take_tokenizer(self, tokenizer: Any) -> None:
+        """Compare prompts as this tokenizer's tokens; None: as texts."""
+        has_keys = hasattr(tokenizer, "key_encoder")
+        self.encoder = tokenizer.key_encoder() if has_keys else tokenizer
 
     def are_taken(self, model: str) -> bool:
         """Whether all replicas that take calls answer requests for this model; looked up once until
@@ -41,12 +52,13 @@ class Relays:
     def end(self) -> None:
         """The running event loop ends."""
         for one in list(self._fleet.replicas.values()):
-            if isinstance(one.backend, RelayTarget):
-                one.backend.end_relays()
+            if one.relay_target is not None:
+                one.relay_target.end_relays()
 
 
 def _takes(replica: Replica, model: str) -> bool:
-    return isinstance(replica.backend, RelayTarget) and replica.backend.takes_relays(model)
+    target = replica.relay_target
+    return target is not None and target.takes_relays(model)
 
 
 class RelayFlight(Flight):
@@ -76,11 +88,12 @@ class RelayFlight(Flight):
         self._in_loop(lambda: self._send_now(leg))
 
     def _send_now(self, leg: Leg) -> None:
-        receiver, host = _Receiver(self, leg, self._relayed.is_stream), leg.replica.backend
+        receiver = _Receiver(self, leg, self._relayed.is_stream)
         if leg.is_over:
             return
-        if not isinstance(host, RelayTarget):
-            kind = type(host).__name__
+        host: RelayTarget | None = leg.replica.relay_target
+        if host is None:
+            kind = type(leg.replica.backend).__name__
             receiver.fail(UnsupportedCall("relay", kind, "replicas that take whole requests"))
             return
         relayed, left = self._relayed, self._seconds_left()

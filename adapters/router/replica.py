@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...core.api.protocol import Backend, BackendInfo, InvalidCall
+from ..relays import RelayTarget
 
 
 class State(enum.Enum):
@@ -34,7 +35,8 @@ class Replica:
     num_failures: deaths since it last answered a call. died: when the last one was.
     life, report_end, read_at: of its last report of evictions: see `EvictionReport`, and when.
     info: as it last reported. seen: when that was. fault: why it is not ready.
-    may_return: whether a dead one may come back.
+    may_return: whether a dead one may come back. relay_target: its backend, where that takes whole
+      requests.
     """
 
     name: str
@@ -54,6 +56,10 @@ class Replica:
     report_end: int = -1
     read_at: float = 0.0
     died: float = 0.0
+    relay_target: RelayTarget | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.relay_target = self.backend if isinstance(self.backend, RelayTarget) else None
 
     @property
     def bit(self) -> int:

@@ -77,20 +77,19 @@ class Router(ProcessLocal):
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self.fleet = Fleet(policy, tree_bytes)
-        self._encoder: Encoder | None = tokenizer
         self._patience = patience
-        self._open: dict[Flight, None] = {}
-        self._held: dict[Flight, None] = {}
+        self._open, self._held = dict[Flight, None](), dict[Flight, None]()
         self._num_resent = self._num_deaths = 0
         self._relays = Relays(self.fleet, self._lock)
+        self._encoder: Encoder | None = None
         self.is_closed = False
         reader = EvictionReader(self.fleet, self._lock, lambda: self._encoder is not None)
         self.watch = Watch(self, self.fleet, self._lock, heartbeat, hang_timeout, reader)
         self.policy = policy
         for name, backend in named.items():
             self.add(backend, name)
-        if tokenizer is None:
-            self._encoder = getattr(next(iter(named.values())), "tokenizer", None)
+        of_first = getattr(next(iter(named.values())), "tokenizer", None)
+        self._take_tokenizer(of_first if tokenizer is None else tokenizer)
         self.watch.start()
         close_at_exit(self)
 
@@ -105,10 +104,14 @@ class Router(ProcessLocal):
     def tokenizer(self, tokenizer: Any) -> None:
         """Compare prompts as this tokenizer's tokens from now on; what is known is forgotten."""
         with self._lock:
-            self._encoder = tokenizer
+            self._take_tokenizer(tokenizer)
             self.fleet.forget_all()
             for one in self.fleet.replicas.values():
                 one.life, one.report_end = "", -1
+
+    def _take_tokenizer(self, given: Any) -> None:
+        self._encoder = given
+        self._relays.take_tokenizer(given)
 
     @property
     def is_over(self) -> bool:
@@ -159,7 +162,7 @@ class Router(ProcessLocal):
         """As `RelayHost.prepare_relay`: it goes to the replica that takes the request's call, and
         to another one where that ends before anything was delivered."""
         self._owner.check()
-        key = request_of(request.call, self._encoder)
+        key = request_of(request.call, self._relays.encoder)
         return lambda receiver: self._begin(RelayFlight(self, request, receiver, key))
 
     def end_relays(self) -> None:

@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -94,13 +95,14 @@ class Server:
         return own | {name: sum(cpu_seconds(pid).values()) for name, pid in self._behind.items()}
 
 
-async def over_http(rounds: int) -> dict[str, Any]:
-    """Chats through the router, and past it."""
+async def over_http(model: str, rounds: int) -> dict[str, Any]:
+    """Chats through the router, and past it. model: with a chat template."""
     found: dict[str, list[float]] = {}
     with ExitStack() as at_end:
-        direct = at_end.enter_context(command("serve", "tiny", "--set", f"num_slots={SLOTS}"))
+        direct = at_end.enter_context(command("serve", model, "--set", f"num_slots={SLOTS}"))
         url = "http://{}:{}".format(*direct.address)
-        routed = at_end.enter_context(command("route", "--replica", url))
+        router = command("route", "--replica", url, "--tokenizer", model)
+        routed = at_end.enter_context(router)
         server = {"server": direct.pid}
         ways = {
             "direct": Server(direct.address, server),
@@ -111,15 +113,16 @@ async def over_http(rounds: int) -> dict[str, Any]:
         for number in range(rounds):
             turn = sorted(ways, reverse=number % 2 == 1)
             for name in turn:
-                one = await one_round(ways[name], f"one {number}", TURNS, clients=1)
+                one = await one_round(ways[name], f"one {name} {number}", TURNS, clients=1)
                 found.setdefault(f"{name} first", []).append(one.first)
                 found.setdefault(f"{name} whole", []).append(one.seconds / one.num)
             for name in turn:
-                many = await one_round(ways[name], f"many {number}", 2)
+                many = await one_round(ways[name], f"many {name} {number}", 2)
                 found.setdefault(f"{name} speed", []).append(many.speed)
                 for process, seconds in many.cpu.items():
                     found.setdefault(f"{name} {process}", []).append(seconds / many.num)
     return {
+        "faster parts": [name for name in ("httptools", "uvloop") if find_spec(name)],
         "direct_first_ms": _ms(found["direct first"]),
         "added_first_ms": _ms(_differences(found, "first")),
         "added_whole_ms": _ms(_differences(found, "whole")),
@@ -273,7 +276,7 @@ def main() -> None:
     if args.only != "http":
         figures["engines"] = on_engines(args)
     if args.only != "engines":
-        figures["http"] = asyncio.run(over_http(args.rounds))
+        figures["http"] = asyncio.run(over_http(args.model, args.rounds))
     loads.append(round(os.getloadavg()[0], 1))
     fixed = {"model": Path(args.model).name, "rounds": args.rounds}
     if args.only != "http":

@@ -31,6 +31,7 @@ from ..api.protocol import (
 )
 from .chat_template import ChatTemplate
 from .encoding import TextEncoder
+from .outline import OutlineEncoder
 from .pictures import Picture, Placeholder, Placeholders, PromptIds
 
 _MOST_TOKENS = 1 << 24
@@ -144,6 +145,21 @@ class Tokenizer:
             [self._placeholders.repeated(it.segment) for it in encoded.placeholders]
         )
 
+    def key_encoder(self) -> OutlineEncoder:
+        """An encoder for prompts that are only compared with each other."""
+        plain = self._plain or self._plain_texts
+        return OutlineEncoder(self, () if plain is None else plain.names)
+
+    def render(self, chat: Chat, shown: list[Picture] | None = None) -> list[Segment]:
+        """The prompt of a chat as its template writes it. shown: gets the pictures whose
+        placeholders are in the texts already; None: there are none. Raises InvalidCall for a chat
+        that the template refuses, UnsupportedCall where there is none."""
+        if self._template is None:
+            allowed = "text, or a model that has a chat template: this one has none"
+            raise UnsupportedCall("prompt", Shown("a chat"), allowed)
+        plain = self._plain or self._plain_texts
+        return self._template.render(chat if plain is None else plain.with_plain_names(chat), shown)
+
     def encode_pictures(
         self, prompt: tuple[Segment, ...] | Chat, most: int | None = None, namespace: str = ""
     ) -> PromptIds:
@@ -161,15 +177,8 @@ class Tokenizer:
         return encoded if is_started else encoded.behind(start)
 
     def _encode_chat(self, chat: Chat, most: int | None, namespace: str) -> PromptIds:
-        if self._template is None:
-            allowed = "text, or a model that has a chat template: this one has none"
-            raise UnsupportedCall("prompt", Shown("a chat"), allowed)
-        plain = self._plain or self._plain_texts
         shown: list[Picture] = []
-        segments = self._template.render(
-            chat if plain is None else plain.with_plain_names(chat),
-            None if self._placeholders.is_empty else shown,
-        )
+        segments = self.render(chat, None if self._placeholders.is_empty else shown)
         return self._encode_segments(segments, most, namespace, shown)
 
     def _encode_segments(
@@ -225,6 +234,7 @@ class PlainNames:
         added = core.get_added_tokens_decoder().values()
         special = (it.content for it in added if it.special and is_special_too)
         known = sorted({*names, *special} - {""}, key=lambda it: (-len(it), it))
+        self.names = tuple(known)
         self._name = re.compile("|".join(map(re.escape, known)) or r"(?!)")
         self._names = frozenset(map(core.token_to_id, known))
         self._core = tokenizers.Tokenizer.from_str(core.to_str())
