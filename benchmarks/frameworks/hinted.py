@@ -1,13 +1,14 @@
 """What hints are worth to unchanged programs of several frameworks, in a crowded pool.
 
-One process, the embedded model or another (`--model`), several programs at a time: an agent of
-DSPy and one of LangGraph whose tools take a moment, the best of several drafts, votes, chains over
-a document, and chains beside a second tenant that floods the pool. The pool holds a quarter of what
-a program's runs span (`--part`), or all of it. Each round runs the same programs without hints and
-with them, in turn, from an empty cache, and without hints in a pool that holds all ("all"): there
-each token is computed once and nothing waits for memory, which no order, eviction or hint can
-better. off/all is what hints could be worth at most. The first round teaches the adapters, as the
-first minute of a service does, and is not counted.
+One process, the embedded model or another (`--model`), several programs at a time: an agent of DSPy
+and one of LangGraph whose tools take a moment, the best of several drafts, votes, chains over a
+document, and chains beside a second tenant that floods the pool. The pool holds a quarter of what a
+program's runs span (`--part`), or all of it. Documents and complaints are of 120 to 160 words,
+about as long as what is written about them, or longer (`--length`). Each round runs the same
+programs without hints and with them, in turn, from an empty cache, and without hints in a pool that
+holds all ("all"): there each token is computed once and nothing waits for memory, which no order,
+eviction or hint can better. off/all is what hints could be worth at most. The first round teaches
+the adapters, as the first minute of a service does, and is not counted.
 
 Prints one JSON row: of each program the medians of seconds and of processor seconds, the tokens
 that were computed on average and those of prompts that were cached, their ratios off/on and off/all
@@ -74,8 +75,9 @@ def in_threads(num: int, width: int, run: Callable[[int], Any]) -> Answers:
         return list(threads.map(run, range(num)))
 
 
-def dspy_agent(num: int, width: int, pause: float) -> Shape:
+def dspy_agent(num: int, width: int, pause: float, length: float) -> Shape:
     """`dspy.ReAct` with a tool that takes a moment."""
+    num_words = round(120 * length)
 
     def look_up(name: str) -> str:
         """Look up the notes about a guest of the hotel by name."""
@@ -89,7 +91,7 @@ def dspy_agent(num: int, width: int, pause: float) -> Shape:
 
         def one(index: int) -> str:
             with dspy.context(lm=lm):
-                return str(agent(complaint=words(f"guest {index}", 120)).remedy)
+                return str(agent(complaint=words(f"guest {index}", num_words)).remedy)
 
         return in_threads(num, width, one)
 
@@ -100,8 +102,9 @@ class _State(TypedDict):
     messages: Annotated[list[AnyMessage], add_messages]
 
 
-def langgraph_agent(num: int, width: int, pause: float) -> Shape:
+def langgraph_agent(num: int, width: int, pause: float, length: float) -> Shape:
     """A graph of a model and a tool, four times around."""
+    num_words = round(120 * length)
 
     def run(backend: Backend, hints: bool) -> Answers:
         model = ChatForkroot(backend=backend, temperature=0, max_tokens=40)
@@ -125,7 +128,8 @@ def langgraph_agent(num: int, width: int, pause: float) -> Shape:
         program = graph.compile(name="agent")
 
         def one(index: int) -> str:
-            asked = HumanMessage(f"{words('rules', 80)}\n{words(f'guest {index}', 120)}")
+            complaint = words(f"guest {index}", num_words)
+            asked = HumanMessage(f"{words('rules', 80)}\n{complaint}")
             return str(program.invoke({"messages": [asked]})["messages"][-1].content)
 
         return in_threads(num, width, one)
@@ -133,11 +137,12 @@ def langgraph_agent(num: int, width: int, pause: float) -> Shape:
     return Shape("langgraph agent", run)
 
 
-def native(name: str, program: Any, num: int, width: int, words_each: int = 160) -> Shape:
+def native(name: str, program: Any, num: int, width: int, length: float) -> Shape:
     """A program of the native language over a document of its own."""
+    num_words = round(160 * length)
 
     def run(backend: Backend, hints: bool) -> Answers:
-        items = [{"text": words(f"{name} {index}", words_each)} for index in range(num)]
+        items = [{"text": words(f"{name} {index}", num_words)} for index in range(num)]
         states = program.run_batch(
             items, backend=backend, hints=hints, temperature=0, num_threads=width, raise_errors=True
         )
@@ -205,14 +210,14 @@ def crowded_by(shape: Shape, name: str) -> Shape:
     return Shape(name, run)
 
 
-def shapes(num: int, width: int, pause: float) -> list[Shape]:
+def shapes(num: int, width: int, pause: float, length: float) -> list[Shape]:
     """All of them."""
-    chains = native("chains", chain, num, width)
+    chains = native("chains", chain, num, width, length)
     return [
-        dspy_agent(num, width, pause),
-        langgraph_agent(num, width, pause),
-        native("best of n", best_of_n, num, width),
-        native("votes", votes, num, width),
+        dspy_agent(num, width, pause, length),
+        langgraph_agent(num, width, pause, length),
+        native("best of n", best_of_n, num, width, length),
+        native("votes", votes, num, width, length),
         chains,
         crowded_by(chains, "two tenants"),
     ]
@@ -287,13 +292,14 @@ def main() -> None:
     options.add_argument("--width", type=int, default=8, help="programs at a time")
     options.add_argument("--pause", type=float, default=0.03, help="seconds that a tool takes")
     options.add_argument("--part", type=float, default=0.25, help="of the span; 0: all of it")
+    options.add_argument("--length", type=float, default=1, help="of documents, of 160 words each")
     options.add_argument("--repeats", type=int, default=3)
     options.add_argument("--only", nargs="*", help="names of programs")
     options.add_argument("--model", default="tiny")
     args = options.parse_args()
     dspy.disable_logging()
     figures, loads = {}, [os.getloadavg()[0]]
-    for shape in shapes(args.num, args.width, args.pause):
+    for shape in shapes(args.num, args.width, args.pause, args.length):
         if args.only and shape.name not in args.only:
             continue
         with redirect_stdout(sys.stderr):
@@ -302,7 +308,7 @@ def main() -> None:
             found = figures[shape.name] = measure(shape, args.model, num_slots, args.repeats)
         loads.append(os.getloadavg()[0])
         print(shape.name, found, file=sys.stderr)
-    names = "seed", "num", "width", "pause", "part", "repeats"
+    names = "seed", "num", "width", "pause", "part", "length", "repeats"
     fields = {name: getattr(args, name) for name in names}
     fields["model"] = Path(args.model).name
     fields["loads"] = [round(load, 1) for load in loads]

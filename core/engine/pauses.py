@@ -52,6 +52,8 @@ class Pauses:
         self.working_sets = WorkingSets(cache.count_idle, hints)
         self.held_back = set[str]()
         self._num_held = Counter[str]()  # calls, by tenant, in this admission
+        self._foreign = dict[str, int]()  # slots out of reach, by namespace, in this admission
+        self._is_kept = False  # what is left to other programs goes last already
         self._next_try = math.inf  # when the engine idles no longer for what is due
         self._paused: OrderedDict[tuple[Space, str], _Paused] = OrderedDict()
 
@@ -79,6 +81,8 @@ class Pauses:
         """Sequences are about to be admitted."""
         self.working_sets.note_locks()
         self._num_held.clear()
+        self._is_kept = False
+        self._foreign.clear()
 
     def reserved(self, sequence: Sequence) -> float:
         """Slots that a sequence leaves to other programs of its tenant, as of before it locks what
@@ -96,7 +100,7 @@ class Pauses:
         """Whether a sequence waits, and leaves slots to other programs of its tenant. needed: slots
         that it needs. available: slots that there are. num_new: tokens that it is expected to
         generate. reserved: of `reserved`."""
-        if not reserved or available >= needed + reserved:
+        if not reserved or available >= needed + reserved + self._out_of_reach(sequence):
             return False
         if self._is_free(sequence.job.call, needed, num_new):
             return False
@@ -104,6 +108,22 @@ class Pauses:
         self._num_held[owner] += 1
         self.held_back.add(owner)
         return True
+
+    def _out_of_reach(self, sequence: Sequence) -> int:
+        """Slots that there are for others than a sequence's tenant, as of this admission."""
+        call = sequence.job.call
+        if call.namespace not in self._foreign:
+            total, theirs = self._cache.num_available, self._cache.num_available_to(call.namespace)
+            self._foreign[call.namespace] = total - theirs
+        return self._foreign[call.namespace]
+
+    def keep(self, sequence: Sequence, needed: int) -> None:
+        """A sequence is about to start. needed: slots that it needs; 0: it leaves none to others.
+        What it leaves to other programs is evicted last."""
+        if needed > self._cache.num_free and not self._is_kept:
+            self._is_kept = True
+            for lease in self.working_sets.kept_from(sequence.job.call):
+                self._cache.renew(lease)
 
     def _is_free(self, call: Call, needed: int, num_new: int) -> bool:
         """Whether a call waits for no program: where that costs more than to compute what it

@@ -227,6 +227,7 @@ class Scheduler:
                     refused.add(name)
             if self._memory.fits(needed, available, self._roots.release_one):
                 available = max(0, available - needed)
+                self.pauses.keep(sequence, needed if reserved else 0)
                 self._start(sequence, lease)
                 budgets[name] -= sequence.num_pending
                 if budgets[name] <= 0:

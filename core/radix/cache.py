@@ -153,6 +153,10 @@ class RadixCache:
         """The most that `allocate` can give now: free slots and those of evictable tokens."""
         return self._pool.num_free + self._tree.num_evictable
 
+    def num_available_to(self, namespace: str) -> int:
+        """The same, without what tenants cache within their share, for a namespace of another."""
+        return self.num_available - self._tree.order.num_out_of_reach(namespace)
+
     @property
     def counters(self) -> Counters:
         """Totals since the start."""
@@ -202,8 +206,7 @@ class RadixCache:
         offloaded = self._tree.offloaded(end)
         count = sum(node.size for node in offloaded)
         if not offloaded or count > self._pool.num_free or not self._load_from_host(offloaded):
-            count = 0
-            end = end if not offloaded else self._relock_above(end, offloaded[0])
+            count, end = 0, self._relock_above(end, offloaded[0]) if offloaded else end
         self._tree.unlock(end)
         return count
 
@@ -265,8 +268,7 @@ class RadixCache:
 
     def share(self, lease: Lease) -> Lease:
         """A second lease on the same path, to be released on its own."""
-        end = _end_node(lease)
-        if end is not None:
+        if (end := _end_node(lease)) is not None:
             self._tree.lock(end)
         return Lease(lease.namespace, lease.slots, end)
 
@@ -286,11 +288,15 @@ class RadixCache:
             self._tree.expedite(lease._end)
 
     def release_first(self, lease: Lease) -> None:
-        """As `release`, of tokens that are used again, but later than all others: what no other
-        path goes through is evicted first."""
+        """As `release`, of tokens used again, but last of all: those of no other path go first."""
         self.release(lease)
         if lease._end is not None:
             self._tree.postpone(lease._end)
+
+    def renew(self, lease: Lease) -> None:
+        """Let a released lease's tokens be evicted as if they were used now."""
+        if lease._end is not None:
+            self._tree.renew(lease._end)
 
     def count_reused(self, lease: Lease, start: int) -> Reuse:
         """Of the tokens from position `start` on that a lease had: those that were used again since
@@ -347,10 +353,8 @@ class RadixCache:
         self._pool.check()
         self._tree.check()
         total = self.num_free + self.num_cached + num_running
-        assert total == self.capacity, (
-            f"free {self.num_free} + cached {self.num_cached} + running {num_running}"
-            f" are {total} slots of {self.capacity}"
-        )
+        parts = f"free {self.num_free} + cached {self.num_cached} + running {num_running}"
+        assert total == self.capacity, f"{parts} are {total} slots of {self.capacity}"
         owned = np.concatenate([self._pool.free_slots(), self._tree.all_slots()])
         assert np.bincount(owned, minlength=1).max() <= 1, "a slot has two owners"
 
@@ -362,9 +366,8 @@ class RadixCache:
             return False
         first = offloaded[0].end - offloaded[0].size
         for node in offloaded:
-            self._tree.assign_slots(
-                node, slots[node.end - node.size - first : node.end - first].copy()
-            )
+            own = slots[node.end - node.size - first : node.end - first]
+            self._tree.assign_slots(node, own.copy())
             self.host.load(node)
         return True
 

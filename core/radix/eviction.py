@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -27,6 +28,7 @@ class Tenant:
     """What one tenant caches.
 
     num_roots, num_cached: its namespaces, and its tokens in the pool, locked or not.
+    num_unlocked: those of `unlocked`.
     unlocked: those of its nodes that may go, least recently used first; a node comes after its
       children, so the first one is a leaf.
     used_at: how many tokens had been evicted, of all tenants, when it last used some of its own.
@@ -37,6 +39,7 @@ class Tenant:
     weight: float = 1.0
     num_roots: int = 0
     num_cached: int = 0
+    num_unlocked: int = 0
     unlocked: OrderedDict[Node, None] = field(default_factory=OrderedDict)
     used_at: int = 0
     listed: float | None = None
@@ -55,7 +58,7 @@ class EvictionOrder:
     """
 
     def __init__(self, capacity: int) -> None:
-        self._lapse = LAPSE * capacity
+        self._capacity, self._lapse = capacity, LAPSE * capacity
         self._num_evicted = 0
         self._tenants: dict[str, Tenant] = {}
         self._owners: dict[str, Tenant] = {}  # by namespace
@@ -121,6 +124,14 @@ class EvictionOrder:
             self._owners[node.namespace].unlocked.move_to_end(node, last=False)
             node.is_expedited = True
 
+    def renew(self, nodes: Iterable[Node]) -> None:
+        """These nodes, each followed by its parent, go as if they were used now."""
+        for node in nodes:
+            unlocked = self._owners[node.namespace].unlocked
+            if node in unlocked:
+                unlocked.move_to_end(node)
+            node.is_expedited = False
+
     def discard(self, node: Node) -> None:
         """A node is locked or gone, or was not listed."""
         self._owners[node.namespace].unlocked.pop(node, None)
@@ -131,6 +142,26 @@ class EvictionOrder:
         tenant.num_cached += num_tokens
         if num_tokens > 0:
             self._list(tenant)
+
+    def count_unlocked(self, namespace: str, num_tokens: int) -> None:
+        """So many tokens more of a namespace are those of unlocked nodes; negative: less."""
+        self._owners[namespace].num_unlocked += num_tokens
+
+    def num_out_of_reach(self, namespace: str) -> int:
+        """Unlocked tokens of other tenants that do not go for what this namespace's owner adds, as
+        these do not cache more than their share. Takes O(n) for n tenants."""
+        own = self._owners.get(namespace)
+        if len(self._tenants) < 2 and (own is not None or not self._tenants):
+            return 0
+        tenants = self._tenants.values()
+        weights = sum(it.weight for it in tenants) + (1.0 if own is None else 0.0)
+        found = 0
+        for it in tenants:
+            if it is own or it in self._idle:
+                continue
+            surplus = max(0, it.num_cached - int(self._capacity * it.weight / weights))
+            found += max(0, it.num_unlocked - surplus)
+        return found
 
     def next(self) -> Node | None:
         """The leaf that goes next; None where all are locked."""
@@ -158,6 +189,8 @@ class EvictionOrder:
             _check_order(list(tenant.unlocked), own)
             cached = sum(len(node.slots) for node in own)
             assert tenant.num_cached == cached, f"num_cached of {name!r} is wrong"
+            unlocked = sum(len(node.slots) for node in tenant.unlocked)
+            assert tenant.num_unlocked == unlocked, f"num_unlocked of {name!r} is wrong"
         listed = [it.name for it in (*self._active, *self._idle)]
         assert len(set(listed)) == len(listed), "a tenant is listed twice"
         assert set(listed) <= set(self._tenants), "a tenant is listed that is gone"

@@ -128,6 +128,11 @@ def path_up(node: Node, above: Node | None = None) -> Iterator[Node]:
         node = node.parent
 
 
+def is_in_tree(node: Node) -> bool:
+    """Whether a node was not evicted, at least not from the host."""
+    return node.parent is None or node.parent.children.get(node.key[:WIDTH]) is node
+
+
 def idle_from(node: Node | None, seen: set[Node]) -> int:
     """Where the end of a node's path begins that nothing locks and that is not in `seen`, which
     gets all of it."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from itertools import count, takewhile
+from itertools import count, dropwhile, takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +33,7 @@ from .node import (
     check_edge,
     descend,
     descendants,
+    is_in_tree,
     most_active,
     path_key,
     path_up,
@@ -56,7 +57,7 @@ class Tree:
       in the pool hangs below nothing that is not.
     num_cached, num_evictable: tokens in the pool, and those of unlocked nodes.
     logprob_bytes: memory that log-probabilities of tokens may take, which are kept beside them.
-    log: of the tokens that are forgotten.
+    log: of the tokens that are forgotten. order: in which they are.
     num_nodes: edges, roots not counted; num_splits: edges cut in two since the start.
     """
 
@@ -69,7 +70,7 @@ class Tree:
         self.num_nodes = 0
         self.num_splits = 0
         self._roots: dict[str, Node] = {}
-        self._order = EvictionOrder(capacity)
+        self.order = EvictionOrder(capacity)
         self._clock = 0
         self._ids = count()
 
@@ -88,9 +89,9 @@ class Tree:
         root = self._roots.get(namespace)
         if root is None:
             root = self._roots[namespace] = Node(next(self._ids), namespace)
-            self._order.enter(namespace, namespace if owner is None else owner)
+            self.order.enter(namespace, namespace if owner is None else owner)
         if weight is not None:
-            self._order.reweigh(namespace, weight)
+            self.order.reweigh(namespace, weight)
         node = self._node_at(descend(root, key))
         self.lock(node)
         return node
@@ -129,30 +130,32 @@ class Tree:
     def lock(self, node: Node, above: Node | None = None) -> None:
         """Lock the path from `node` up to its root, or to below `above` where that is given."""
         self._clock = now = self._clock + 1
-        unlocked = self._order.use(node.namespace)
+        unlocked, num_locked = self.order.use(node.namespace), 0
         at: Node | None = node
         while at is not above and at is not None:
             if at.lock_count == 0 and at.parent is not None:
                 unlocked.pop(at, None)  # a node fresh from a split is not listed
-                self.num_evictable -= len(at.slots)
+                num_locked += len(at.slots)
             at.lock_count += 1
             at.last_used = now
             at.hits += 1
             at.is_expedited = False
             at = at.parent
+        self._count_evictable(node.namespace, -num_locked)
 
     def unlock(self, node: Node) -> None:
         """Undo one `lock(node)`; a namespace without tokens and locks is dropped."""
         self._clock = now = self._clock + 1
-        self._order.use(node.namespace)
-        at = node
+        self.order.use(node.namespace)
+        at, num_unlocked = node, 0
         while at.parent is not None:
             at.lock_count -= 1
             at.last_used = now
             if at.lock_count == 0 and at.is_in_pool:
-                self._order.add(at)
-                self.num_evictable += len(at.slots)
+                self.order.add(at)
+                num_unlocked += len(at.slots)
             at = at.parent
+        self._count_evictable(node.namespace, num_unlocked)
         at.lock_count -= 1
         at.last_used = now
         self._drop_empty_root(at)
@@ -162,14 +165,23 @@ class Tree:
         path = takewhile(lambda it: not it.hits and not it.lock_count, path_up(node))
         own = [it for it in path if it.is_in_pool]
         if not any(child.is_in_pool for child in node.children.values()):
-            self._order.expedite(own[::-1])
+            self.order.expedite(own[::-1])
 
     def postpone(self, node: Node) -> None:
         """Let the end of a path that is unlocked go first: all of it below the last fork."""
         path = takewhile(lambda it: not it.lock_count and len(it.children) < 2, path_up(node))
         own = [it for it in path if it.is_in_pool]
         if not any(child.is_in_pool for child in node.children.values()):
-            self._order.expedite(own[::-1])
+            self.order.expedite(own[::-1])
+
+    def renew(self, node: Node) -> None:
+        """Let a path that was locked be evicted as if it were used now, as far as it is in the
+        pool. Counts as no use."""
+        path = list(dropwhile(lambda it: not is_in_tree(it), path_up(node)))
+        self._clock = now = self._clock + 1
+        for it in path:
+            it.last_used = now
+        self.order.renew(path)
 
     def known_logprobs(self, namespace: str, key: bytes, start: int, num_top: int) -> list[Known]:
         """Where log-probabilities are, with num_top alternatives each, of the tokens of `key` from
@@ -206,11 +218,11 @@ class Tree:
         much as is needed, and a 64th of it at least, so that shortening a long leaf bit by bit
         stays cheap."""
         evicted = [NO_SLOTS]
-        while count > 0 and (leaf := self._order.next()) is not None:
-            wanted = min(count, self._order.step or count)
+        while count > 0 and (leaf := self.order.next()) is not None:
+            wanted = min(count, self.order.step or count)
             surplus = leaf.size - max(wanted, leaf.size // 64)
             evicted.append(self._shorten(leaf, surplus) if surplus > 0 else self._evict_leaf(leaf))
-            self._order.note_evicted(len(evicted[-1]))
+            self.order.note_evicted(len(evicted[-1]))
             count -= len(evicted[-1])
         return np.concatenate(evicted)
 
@@ -253,7 +265,7 @@ class Tree:
             locks = sum(child.lock_count for child in above.children.values())
             assert above.lock_count >= locks, f"node {above.id} has fewer locks than its children"
             assert above.children or above.parent or above.lock_count, f"root {above.id} is bare"
-        self._order.check(nodes)
+        self.order.check(nodes)
         evictable = sum(len(node.slots) for node in nodes if node.lock_count == 0)
         assert self.num_evictable == evictable, "num_evictable is wrong"
         self.logprob_store.check(nodes)
@@ -314,8 +326,8 @@ class Tree:
         """Let all but the first `size` tokens of an unlocked leaf go."""
         if self._host is not None:
             upper = self._split(leaf, size * WIDTH)
-            self._order.add_first(upper)
-            self._order.add_first(leaf)
+            self.order.add_first(upper)
+            self.order.add_first(leaf)
             return self._evict_leaf(leaf)
         gone = leaf.slots[size:]
         self._log(leaf, leaf.end - len(gone))
@@ -323,7 +335,7 @@ class Tree:
         leaf.end -= len(gone)
         self.logprob_store.shorten(leaf)
         self._count(leaf, -len(gone))
-        self.num_evictable -= len(gone)
+        self._count_evictable(leaf.namespace, -len(gone))
         return gone
 
     def _evict_leaf(self, leaf: Node) -> Ints:
@@ -345,9 +357,9 @@ class Tree:
         """Take a leaf's slots of the pool."""
         slots, leaf.slots = leaf.slots, NO_SLOTS
         if len(slots):
-            self._order.discard(leaf)
+            self.order.discard(leaf)
             self._count(leaf, -len(slots))
-            self.num_evictable -= len(slots)
+            self._count_evictable(leaf.namespace, -len(slots))
         return slots
 
     def _remove(self, leaf: Node) -> Ints:
@@ -371,9 +383,15 @@ class Tree:
     def _drop_empty_root(self, node: Node) -> None:
         if node.parent is None and not node.children and node.lock_count == 0:
             del self._roots[node.namespace]
-            self._order.leave(node.namespace)
+            self.order.leave(node.namespace)
+
+    def _count_evictable(self, namespace: str, num_tokens: int) -> None:
+        """So many tokens more of a namespace can be evicted; negative: less."""
+        if num_tokens:
+            self.num_evictable += num_tokens
+            self.order.count_unlocked(namespace, num_tokens)
 
     def _count(self, node: Node, num_tokens: int) -> None:
         """So many tokens of a node came into the pool; negative: left it."""
         self.num_cached += num_tokens
-        self._order.count(node.namespace, num_tokens)
+        self.order.count(node.namespace, num_tokens)

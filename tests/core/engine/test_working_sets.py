@@ -87,6 +87,76 @@ def test_programs_begin_only_where_there_is_room_for_what_they_add(bench):
     assert computed <= 1.02 * sum(len(it.ids) for it in programs)
 
 
+class Votes:
+    """A program whose branches each call twice with the text of one root, which goes before."""
+
+    def __init__(self, number, has_hints):
+        self.name, self.root, self.hints = f"votes {number}", text_of(number, 80), has_hints
+        self.replies, self.waits, self.num_asked = [], 0, 0
+
+    def go_on(self, world):
+        """After a step; whether it is not over."""
+        if not all(reply.done() for reply in self.replies):
+            return True
+        if self.num_asked == 3:
+            return False
+        self.waits += 1
+        if self.waits < 3:
+            return True
+        self.waits, self.num_asked = 0, self.num_asked + 1
+        if self.num_asked == 1:
+            hint = ForkHint("root", program=self.name, branches=6, kind="votes")
+            ahead = [call_of(self.root, 0, hint if self.hints else None)]
+            self.replies = [world.submit(it) for it in ahead if self.hints]
+            return True
+        left = 3 - self.num_asked
+        hint = ForkHint("root", program=self.name, calls_left=left, next_use=left, kind="votes")
+        prompts = [[*self.root, 250 - branch, *range(1, 9)] for branch in range(3)]
+        ends = [*range(30, 40)] if left == 0 else []
+        calls = [call_of([*it, *ends], 4, hint if self.hints else None) for it in prompts]
+        self.replies = [world.submit(it) for it in calls]
+        return True
+
+
+def test_what_a_program_comes_back_to_goes_after_what_is_over(bench):
+    def computed(num_slots):
+        world = bench(num_slots=num_slots, max_running=12, ageing=4)
+        run(world, [Votes(50, True)])
+        world.engine.clear_cache()
+        before = world.engine.counters.computed_tokens
+        return run(world, [Votes(number, True) for number in range(8)]) - before
+
+    assert computed(420) <= 1.15 * computed(3000)
+
+
+def test_programs_beside_a_flood_begin_only_where_their_share_has_room(bench):
+    def flooded(num_slots):
+        world = bench(num_slots=num_slots, max_running=12, ageing=4)
+        run(world, [Chain(100, True, kind="chain")])
+        world.engine.clear_cache()
+        before, number = world.engine.counters.computed_tokens, 0
+        programs, others = [Chain(it, True, kind="chain") for it in range(9)], 0
+        reply = None
+        for _ in range(3000):
+            if not [it for it in programs if it.go_on(world)]:
+                break
+            if reply is None or reply.done():
+                reply, number = world.submit(flood_of(number)), number + 1
+                others += 42
+            world.step()
+            world.now += 0.01
+        world.drain()
+        return world.engine.counters.computed_tokens - before - others
+
+    assert flooded(600) <= 1.4 * flooded(4000)
+
+
+def flood_of(number):
+    """A call of another tenant that shares nothing."""
+    ids = [(number * 7 + position * (number % 11 + 2)) % 250 + 1 for position in range(40)]
+    return call_of([number % 250 + 1, number // 250 + 1, *ids[2:]], 2, namespace="flood")
+
+
 def test_programs_of_an_unknown_kind_begin_at_once(bench):
     started = []
     for kind in ("chain", "other"):

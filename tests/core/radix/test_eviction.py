@@ -188,3 +188,63 @@ def _check_losses(
             others = [it for it in after if it not in locked and it != name]
             for other in others:
                 assert usage + QUANTUM >= after[other] / weights[int(other)]
+
+
+def test_a_renewed_text_goes_after_what_was_used_later() -> None:
+    tenants = Tenants(4 * PROMPT)
+    prompts = [tenants.prompt() for _ in range(4)]
+    leases = [tenants.start("", it) for it in prompts]
+    for lease in leases:
+        assert lease is not None
+        tenants.cache.release(lease)
+    assert leases[0] is not None
+    tenants.cache.renew(leases[0])
+    tenants.cache.check(0)
+    tenants.flood("", 0.5)
+    kept = [tenants.cache.match("", it, PROMPT).length for it in prompts]
+    assert kept == [PROMPT, 0, 0, PROMPT]
+
+
+@pytest.mark.parametrize("host_slots", [0, 4 * PROMPT])
+def test_what_is_gone_is_renewed_as_far_as_it_is_there(host_slots: int) -> None:
+    host = HostTier.of(host_slots, "back") if host_slots else None
+    tenants = Tenants(4 * PROMPT, host)
+    beginning, rest = tenants.prompt(), tenants.prompt()
+    text = np.concatenate([beginning, rest])
+    tenants.run("", beginning)
+    lease = tenants.start("", text)
+    assert lease is not None
+    tenants.cache.release(lease)
+    tenants.run("", beginning)
+    for _ in range(5):
+        tenants.flood("", 0.25)
+        tenants.cache.renew(lease)
+        tenants.cache.check(0)
+    assert tenants.cache.match("", text, len(text)).length >= PROMPT
+    tenants.cache.clear()
+    tenants.cache.renew(lease)
+    tenants.cache.check(0)
+
+
+def test_what_a_tenant_caches_within_its_share_is_out_of_reach_for_others() -> None:
+    tenants = Tenants()
+    tenants.flood("greedy", 1)
+    assert tenants.cache.num_available_to("new") == CAPACITY - CAPACITY // 2
+    assert tenants.cache.num_available_to("greedy") == CAPACITY
+    tenants.flood("modest", 0.25, weight=3.0)
+    assert tenants.cache.num_available_to("modest") == 3 * CAPACITY // 4
+    assert tenants.cache.num_available_to("greedy") == CAPACITY - CAPACITY // 4
+    lease = tenants.start("modest", tenants.prompt(), weight=3.0)
+    assert lease is not None
+    assert tenants.cache.num_available == CAPACITY - PROMPT
+    assert tenants.cache.num_available_to("modest") == 3 * CAPACITY // 4 - PROMPT
+    tenants.cache.release(lease)
+
+
+def test_what_an_idle_tenant_caches_is_in_reach() -> None:
+    tenants = Tenants()
+    tenants.run("idle", tenants.prompt(CAPACITY // 4))
+    tenants.flood("busy", 0.25)
+    assert tenants.cache.num_available_to("busy") == 3 * CAPACITY // 4
+    tenants.flood("busy", LAPSE + 2)
+    assert tenants.cache.num_available_to("busy") == CAPACITY

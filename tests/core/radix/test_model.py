@@ -285,6 +285,7 @@ class Machine(RuleBasedStateMachine):
     @initialize(capacity=st.integers(1, 64))
     def start(self, capacity: int) -> None:
         self.world = World(capacity)
+        self.ended: list[Lease] = []
 
     @rule(namespace=st.sampled_from(NAMESPACES), tokens=tokens, limit=st.integers(0, 14))
     def acquire(self, namespace: str, tokens: list[int], limit: int) -> None:
@@ -326,6 +327,18 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
         self.world.release(self._pick(data))
+
+    @precondition(lambda self: self.world.running)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        running = self._pick(data)
+        self.ended.append(running.lease)
+        self.world.release(running)
+
+    @precondition(lambda self: self.ended)
+    @rule(data=st.data())
+    def renew(self, data: st.DataObject) -> None:
+        self.world.cache.renew(data.draw(st.sampled_from(self.ended), "lease"))
 
     @rule(count=st.integers(0, 65))
     def reserve(self, count: int) -> None:
