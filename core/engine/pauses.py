@@ -63,8 +63,11 @@ class Pauses:
         if self._is_continued(sequence):
             self.working_sets.arrive(sequence, sequence.job.call, sequence.tokens)
 
-    def start(self, sequence: Sequence) -> None:
-        """A sequence starts."""
+    def start(self, sequence: Sequence, needed: int) -> None:
+        """A sequence starts. needed: slots that it needs; 0: it leaves none to other programs. What
+        it leaves to them is evicted last."""
+        if needed > self._cache.num_free:
+            self._keep_others(sequence)
         self.end(sequence.job)
         job, count = sequence.job, sequence.num_ids
         self.working_sets.begin(sequence, job.call, count, is_root=job.is_prefill_only)
@@ -117,10 +120,8 @@ class Pauses:
             self._foreign[call.namespace] = total - theirs
         return self._foreign[call.namespace]
 
-    def keep(self, sequence: Sequence, needed: int) -> None:
-        """A sequence is about to start. needed: slots that it needs; 0: it leaves none to others.
-        What it leaves to other programs is evicted last."""
-        if needed > self._cache.num_free and not self._is_kept:
+    def _keep_others(self, sequence: Sequence) -> None:
+        if not self._is_kept:
             self._is_kept = True
             for lease in self.working_sets.kept_from(sequence.job.call):
                 self._cache.renew(lease)

@@ -227,8 +227,7 @@ class Scheduler:
                     refused.add(name)
             if self._memory.fits(needed, available, self._roots.release_one):
                 available = max(0, available - needed)
-                self.pauses.keep(sequence, needed if reserved else 0)
-                self._start(sequence, lease)
+                self._start(sequence, lease, needed if reserved else 0)
                 budgets[name] -= sequence.num_pending
                 if budgets[name] <= 0:
                     skipped.add(name)
@@ -262,8 +261,8 @@ class Scheduler:
             namespace, sequence.tokens, sequence.match_limit, call.cache_owner, call.weight
         )
 
-    def _start(self, sequence: Sequence, lease: Lease) -> None:
-        self.pauses.start(sequence)
+    def _start(self, sequence: Sequence, lease: Lease, beside: int) -> None:
+        self.pauses.start(sequence, beside)
         self._queue.admit(sequence, sequence.num_ids - lease.length)
         sequence.lease = lease
         sequence.row = self.table.take_row()
