@@ -27,6 +27,7 @@ from .replica import Replica, State
 End: TypeAlias = Completion | BaseException | None  # None: well, without a completion
 MOST_SENDS = 4  # of one call: what ends replica after replica may be the call itself
 MOST_REFUSALS = 16  # of replicas that have ended already, in a row, before it waits
+GRACE = 1.0  # seconds after its deadline in which a replica may still answer a call
 
 
 class Dispatcher(Protocol):
@@ -100,8 +101,18 @@ class Flight(ABC):
         leg = self._leg = Leg(replica)
         self._send_to(leg)
 
+    @property
+    def is_late(self) -> bool:
+        """Whether its deadline is over, and its replica, if any has it, has not said so."""
+        left = self._seconds_left()
+        return left is not None and left < -GRACE
+
     def withdraw(self) -> None:
-        """Send it elsewhere if the replica that has it hangs, and nothing was delivered yet."""
+        """End it if it is late. Send it elsewhere if the replica that has it hangs, and nothing was
+        delivered yet."""
+        if self.is_late:
+            self.abandon(self._too_late())
+            return
         with self._lock:
             leg, is_last = self._leg, self.num_sends >= MOST_SENDS
             if leg is None or leg.is_over or self.has_streamed or self._is_cancelled or is_last:
@@ -209,13 +220,17 @@ class Flight(ABC):
         elif self._router.is_closed:
             self.fail(BackendClosed.before() if not self.num_sends else BackendClosed.meanwhile())
         elif left is not None and left <= 0:
-            self.fail(DeadlineExceeded(f"the call did not end within deadline={self._deadline} s"))
+            self.fail(self._too_late())
         else:
             return False
         return True
 
+    def _too_late(self) -> DeadlineExceeded:
+        return DeadlineExceeded(f"the call did not end within deadline={self._deadline} s")
+
     def _seconds_left(self) -> float | None:
-        if not isinstance(self._deadline, int | float):
+        """Until its deadline; None: it has none, or one that its replica refuses."""
+        if not isinstance(self._deadline, int | float) or not self._deadline > 0:
             return None
         return self._deadline - (time.monotonic() - self._start)
 

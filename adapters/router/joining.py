@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from ...core.api.protocol import Backend, BackendClosed, ForkrootError
+from ...core.api.protocol import Backend, BackendClosed, CallFailed, ForkrootError
 from ..connection import connect
 from .router import Router
 from .start import check_policy, names_of
 
 INTERVAL = 5.0  # seconds between tries
+_SECONDS_FOR_OTHERS = 3.0  # that a replica may take to start once another has
 _log = logging.getLogger(__name__)
 
 
@@ -28,14 +28,8 @@ def over_servers(
         name: partial(connect, url, **settings)
         for name, url in zip(names_of(urls), urls, strict=True)
     }
-    present, absent, errors = dict[str, Backend](), dict(starts), list[ForkrootError]()
-    with ThreadPoolExecutor(len(starts), "forkroot-start") as pool:
-        for name, future in [(name, pool.submit(start)) for name, start in starts.items()]:
-            try:
-                present[name] = future.result()
-                del absent[name]
-            except ForkrootError as error:
-                errors.append(error)
+    present, errors = _Starting(starts).wait()
+    absent = {name: start for name, start in starts.items() if name not in present}
     refused = next((it for it in errors if not isinstance(it, BackendClosed)), None)
     if refused is not None or not present:
         for backend in present.values():
@@ -48,10 +42,53 @@ def over_servers(
     return router
 
 
+class _Starting:
+    """Tries all of `starts` at a time, each in a thread of its own."""
+
+    def __init__(self, starts: Mapping[str, Callable[[], Backend]]) -> None:
+        self._starts = starts
+        self._present, self._errors = dict[str, Backend](), list[ForkrootError]()
+        self._changed = threading.Condition()
+        self._is_over = False
+
+    def wait(self) -> tuple[dict[str, Backend], list[ForkrootError]]:
+        """Those that have started, and the errors of others; of those that take long, only the
+        first is waited for."""
+        for name in self._starts:
+            threading.Thread(target=self._try, args=(name,), daemon=True).start()
+        with self._changed:
+            self._changed.wait_for(lambda: self._present or self._are_known)
+            self._changed.wait_for(lambda: self._are_known, _SECONDS_FOR_OTHERS)
+            self._is_over = True
+            return self._present, self._errors
+
+    @property
+    def _are_known(self) -> bool:
+        return len(self._present) + len(self._errors) == len(self._starts)
+
+    def _try(self, name: str) -> None:
+        backend, failure = None, None
+        try:
+            backend = self._starts[name]()
+        except ForkrootError as error:
+            failure = error
+        except Exception as error:
+            failure = CallFailed(f"the replica {name} did not start: {error!r:.200}")
+        with self._changed:
+            if backend is not None and not self._is_over:
+                self._present[name] = backend
+            elif failure is not None:
+                self._errors.append(failure)
+            is_late = backend is not None and self._is_over
+            self._changed.notify_all()
+        if is_late and backend is not None:  # it is tried again
+            backend.close()
+
+
 class Joining:
-    """Adds replicas to a router as soon as they can be started: a thread tries each of `absent`, by
-    its name, again and again. A replica that is refused for good (another model, a wrong key) is
-    logged once, and tried no more."""
+    """Adds replicas to a router as soon as they can be started: a thread for each of `absent`, by
+    its name, tries it again and again. A replica that is refused for good (another model, a wrong
+    key) is logged once, and tried no more."""
 
     def __init__(
         self,
@@ -61,8 +98,12 @@ class Joining:
     ) -> None:
         self._router, self._absent, self._interval = router, dict(absent), interval
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="forkroot-joining", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._run, args=it, name="forkroot-joining", daemon=True)
+            for it in absent.items()
+        ]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def absent(self) -> tuple[str, ...]:
@@ -72,15 +113,15 @@ class Joining:
     def close(self) -> None:
         """Try no more."""
         self._is_over.set()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        for thread in self._threads:
+            if threading.current_thread() is not thread:
+                thread.join()
 
-    def _run(self) -> None:
-        while self._absent and not self._is_over.wait(self._interval):
+    def _run(self, name: str, start: Callable[[], Backend]) -> None:
+        while name in self._absent and not self._is_over.wait(self._interval):
             if self._router.is_closed:
                 return
-            for name, start in list(self._absent.items()):
-                self._try(name, start)
+            self._try(name, start)
 
     def _try(self, name: str, start: Callable[[], Backend]) -> None:
         try:

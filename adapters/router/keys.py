@@ -2,7 +2,7 @@
 
 Where the tokenizer is known, a key is of tokens, as engines cache and report them; else of text,
 with a mark in front of every message, and the digest of a picture in its place. A prompt that
-cannot be encoded has the key of its text: its replica refuses it.
+cannot be encoded, or is longer than nearly all models take, has an empty key.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ...core.common.digests import CHUNK, digests
 from .policies import Request
 
 MOST_TEXT = 1 << 20  # characters of a prompt that are looked at
+MOST_TOKENS = 1 << 18  # of a prompt that has a key
 
 
 class Encoder(Protocol):
@@ -59,7 +60,7 @@ def answered(request: Request, call: Call, output: Output, encoder: Encoder | No
 def _bytes(prompt: Prompt, encoder: Encoder | None) -> bytes:
     if encoder is not None and not _has_media(prompt):
         try:
-            return array("i", encoder.encode_prompt(prompt)).tobytes()
+            return array("i", encoder.encode_prompt(prompt, MOST_TOKENS)).tobytes()
         except Exception:  # its replica says what is wrong
             return b""
     return b"".join(_texts(prompt))

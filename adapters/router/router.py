@@ -375,14 +375,14 @@ class Router(ProcessLocal):
 
     def tick(self) -> None:
         """Send held calls that some replica can take now, and those elsewhere whose replica hangs;
-        end those that waited too long."""
+        end those that waited too long, and those whose deadline is over."""
         self._relays.forget()
         self._release_held()
         now = time.monotonic()
         with self._lock:
             is_hopeless = not self.fleet.may_recover
             late = [it for it in self._held if is_hopeless or it.waited(now) >= self._patience]
-            stuck = list(self._open) if self.fleet.has_stuck_calls else []
+            stuck = [it for it in self._open if it.is_late or self.fleet.has_stuck_calls]
         for flight in stuck:
             flight.withdraw()
         for flight in late:

@@ -31,7 +31,7 @@ class Rendering(Protocol):
     def encode_prompt(self, prompt: Any, most: int | None = None) -> list[int]:
         """Token ids of a whole prompt."""
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, most: int | None = None) -> list[int]:
         """Token ids of a text with names of special tokens in it."""
 
 
@@ -60,7 +60,7 @@ class OutlineEncoder:
         text = None if texts is None else self._outlined(prompt, texts)
         if text is None:
             return self._tokenizer.encode_prompt(prompt, most)
-        return self._tokenizer.encode(text)
+        return self._tokenizer.encode(text, most)
 
     def _texts(self, prompt: Any) -> list[str] | None:
         """Those of the messages; None for what has to be rendered."""

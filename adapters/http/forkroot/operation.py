@@ -10,7 +10,15 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from ....core.api.protocol import Call, EngineDied, ForkrootError, InvalidCall, Sampling, Text
+from ....core.api.protocol import (
+    BackendInfo,
+    Call,
+    EngineDied,
+    ForkrootError,
+    InvalidCall,
+    Sampling,
+    Text,
+)
 from ..requests.bodies import BodyRoute
 from ..requests.work import Work, complete
 from ..server.admission import draining
@@ -59,10 +67,12 @@ def _add_health(router: APIRouter, runtime: Runtime, registry: RequestRegistry) 
 
     @router.get("/ready")
     async def ready() -> dict[str, str]:
-        """Whether the server takes requests; 503 while it drains."""
+        """Whether the server takes requests; 503 while it drains, or no replica takes calls."""
         if registry.is_draining:
             raise draining()
-        await _check_alive(registry, thread)
+        info = await _check_alive(registry, thread)
+        if info.load.get("ready_replicas", 1) < 1:
+            raise _unready("no replica takes calls now")
         if len(registry.open) >= runtime.limits.max_streams:
             raise _unready("as many requests are at work as are allowed")
         return {"status": "ready"}
@@ -109,11 +119,13 @@ def _add_control(router: APIRouter, registry: RequestRegistry) -> None:
         return JSONResponse({"aborted": registry.abort(None if request.abort_all else request.rid)})
 
 
-async def _check_alive(registry: RequestRegistry, thread: ThreadPoolExecutor) -> None:
-    """Raise unless the backend answers; `thread` is its own, so that it waits for no request."""
+async def _check_alive(registry: RequestRegistry, thread: ThreadPoolExecutor) -> BackendInfo:
+    """What the backend says of itself; raises unless it answers. `thread` is its own, so that it
+    waits for no request."""
     try:
         async with asyncio.timeout(_SECONDS_TO_ANSWER):
-            await asyncio.get_running_loop().run_in_executor(thread, registry.check_alive)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(thread, registry.check_alive)
     except EngineDied:
         raise
     except ForkrootError as error:

@@ -173,11 +173,12 @@ class RequestRegistry:
         self._metrics.draining.set(is_draining)
         return len(self.open)
 
-    def check_alive(self) -> None:
-        """Raise BackendClosed if the backend has ended. May wait for it."""
+    def check_alive(self) -> BackendInfo:
+        """What the backend says of itself, which may take long. Raises BackendClosed if it has
+        ended."""
         if self._fatal_error is not None:
             raise self._fatal_error
-        self.backend.info()
+        return self.backend.info()
 
     def abort(self, request_id: str | None) -> int:
         """Cancel the calls of one of the current client's requests (None: of all of them; an admin

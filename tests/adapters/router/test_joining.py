@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
 from collections.abc import Callable
 
@@ -10,6 +12,7 @@ import pytest
 import forkroot
 from forkroot.adapters.http.server.runtime import Runtime
 from forkroot.adapters.http.server.settings import Settings
+from forkroot.adapters.router import joining
 from forkroot.adapters.router.joining import Joining, over_servers
 from forkroot.adapters.router.router import Router
 from forkroot.adapters.testing import ScriptedBackend
@@ -17,6 +20,16 @@ from forkroot.core.api.protocol import Backend, BackendClosed, InvalidCall
 
 from ...serving import serving
 from ..http.conftest import Letters
+
+
+class Closing(ScriptedBackend):
+    """Knows whether it was closed."""
+
+    was_closed = False
+
+    def close(self) -> None:
+        self.was_closed = True
+        super().close()
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
@@ -72,6 +85,41 @@ def test_a_router_starts_over_the_servers_that_are_there() -> None:
             over_servers([url], "best")
         with pytest.raises(InvalidCall, match="policy='lmp': expected none without replicas"):
             forkroot.connect(url, policy="lmp")
+
+
+def test_a_server_that_never_answers_does_not_keep_a_router_from_starting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(joining, "_SECONDS_FOR_OTHERS", 0.1)
+    runtime = Runtime(ScriptedBackend("a"), Letters(), ("scripted",))
+    with serving(runtime) as url, socket.create_server(("127.0.0.1", 0)) as silent:
+        other = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        start = time.monotonic()
+        with over_servers([other, url], "affinity", silence=30.0) as router:
+            assert [it.name for it in router.replicas] == [url]
+        assert time.monotonic() - start < 20
+
+
+def test_a_replica_that_starts_too_late_is_closed_and_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(joining, "_SECONDS_FOR_OTHERS", 0.05)
+    gate, late = threading.Event(), list[Closing]()
+
+    def connect(url: str) -> Backend:
+        if url != "http://late":
+            return ScriptedBackend(url)
+        gate.wait(60)
+        late.append(Closing(url))
+        return late[-1]
+
+    monkeypatch.setattr(joining, "connect", connect)
+    with over_servers(["http://late", "http://b"], "affinity", interval=0.02) as router:
+        assert [it.name for it in router.replicas] == ["http://b"]
+        gate.set()
+        wait_until(lambda: len(router.replicas) == 2)
+        wait_until(lambda: [it.was_closed for it in late].count(True) == 1)
+        assert len(late) == 2
 
 
 def test_a_wrong_key_is_an_error_at_the_start() -> None:

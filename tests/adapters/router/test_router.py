@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from forkroot.adapters.router import flight
 from forkroot.adapters.router.router import Router
 from forkroot.adapters.router.start import names_of, over, settings_of
 from forkroot.adapters.testing import ScriptedBackend
@@ -253,6 +254,38 @@ def test_a_call_of_a_hanging_replica_goes_elsewhere_and_what_that_one_answers_is
         one.is_well.set()
         until(lambda: both.replicas[0].state == "ready")
         assert [reply.result(0).text, *(chunk.text for chunk in reply)] == ["y"] * (1 + is_stream)
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_call_whose_replica_is_silent_ends_shortly_after_its_deadline(
+    is_stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flight, "GRACE", 0.05)
+    one = Hanging(is_held=True)
+    with router(one, heartbeat=0.02, hang_timeout=NEVER) as only:
+        one.is_well.clear()
+        reply = only.submit(call(stream=is_stream, deadline=0.05))
+        with pytest.raises(DeadlineExceeded, match=r"deadline=0\.05"):
+            reply.result(60)
+        until(lambda: not only.replicas[0].open)
+        one.is_well.set()
+
+
+def test_a_held_call_ends_at_its_deadline_though_no_replica_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(flight, "GRACE", 0.0)
+    one = ScriptedBackend()
+    with router(one, heartbeat=0.02) as only:
+        one.close()
+        with pytest.raises(DeadlineExceeded):
+            only.submit(call(deadline=0.05)).result(60)
+
+
+def test_a_deadline_that_is_no_deadline_is_left_to_the_replica() -> None:
+    one = ScriptedBackend("x")
+    with router(one) as only, pytest.raises(InvalidCall, match="deadline=-1"):
+        only.submit(call(deadline=-1)).result(60)
 
 
 def test_a_call_that_has_streamed_stays_with_a_hanging_replica() -> None:

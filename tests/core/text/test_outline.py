@@ -34,8 +34,8 @@ class Counting:
         self.num_rendered += 1
         return self._template.render(given)
 
-    def encode(self, text):
-        return self._tiny.encode(text)
+    def encode(self, text, most=None):
+        return self._tiny.encode(text, most)
 
     def encode_prompt(self, prompt, most=None):
         return self.encode("".join(it.text for it in self.render(prompt)))

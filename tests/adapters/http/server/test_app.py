@@ -6,6 +6,7 @@ import http.client
 import json
 import logging
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,9 +17,11 @@ import pytest
 from forkroot.adapters.http.app import build_app
 from forkroot.adapters.http.server.runtime import Limits, Runtime
 from forkroot.adapters.http.server.settings import Settings
+from forkroot.adapters.router.router import Router
 from forkroot.adapters.testing import ScriptedBackend
 from forkroot.core.api.protocol import (
     BackendClosed,
+    BackendInfo,
     CallFailed,
     DeadlineExceeded,
     EngineDied,
@@ -211,6 +214,27 @@ def test_no_more_requests_are_at_work_than_are_allowed() -> None:
         assert first.getresponse().status == 200
         first.close()
         assert client.get("/ready").status_code == 200
+
+
+def test_a_router_none_of_whose_replicas_takes_calls_is_not_ready() -> None:
+    class Absent(ScriptedBackend):
+        is_gone = False
+
+        def info(self) -> BackendInfo:
+            if self.is_gone:
+                raise BackendClosed("not there")
+            return super().info()
+
+    one = Absent("a")
+    with Router([one], heartbeat=0.02) as router:
+        runtime = Runtime(router, Letters(), ("scripted",))
+        with serving(runtime) as url:
+            assert httpx.get(f"{url}/ready").status_code == 200
+            one.is_gone = True
+            end = time.monotonic() + 30
+            while (ready := httpx.get(f"{url}/ready")).status_code != 503:
+                assert time.monotonic() < end
+            assert "no replica takes calls now" in ready.text
 
 
 def test_a_dead_backend_is_reported_by_health() -> None:
