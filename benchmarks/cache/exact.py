@@ -55,13 +55,16 @@ class ProgramLog:
 
 
 class Hinted:
-    """Programs whose calls carry exact hints, from a log of the same programs."""
+    """Programs whose calls carry exact hints, from a log of the same programs. kind: of all of
+    them; None: they do not say."""
 
-    def __init__(self, log: ProgramLog) -> None:
+    def __init__(self, log: ProgramLog, kind: str | None = None) -> None:
         self._hints: dict[Key, deque[ForkHint]] = defaultdict(deque)
         for index, calls in log.seen.items():
             for seen in calls:
-                self._hints[_key(index, seen.call)].append(_hint(index, seen, calls))
+                self._hints[_key(index, seen.call)].append(
+                    replace(_hint(index, seen, calls), kind=kind)
+                )
 
     def wrap(self, programs: Iterator[Program]) -> Iterator[Program]:
         """The same programs, with hints."""

@@ -48,7 +48,7 @@ def measure(
     kinds: dict[str, tuple[Wrapper, bool]] = {
         "lru": (lambda programs: programs, False),
         "no hints": (lambda programs: programs, True),
-        "exact hints": (Hinted(log).wrap, True),
+        "exact hints": (Hinted(log, workload.name).wrap, True),
     }
     expected = _answers(runtime)
     for name, (wrap, knows) in kinds.items():
