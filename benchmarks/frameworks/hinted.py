@@ -243,8 +243,11 @@ def measure(shape: Shape, model: str, num_slots: int, repeats: int) -> dict[str,
     busy: dict[str, list[float]] = {mode: [] for mode in backends}
     counts: dict[str, list[dict[str, int]]] = {mode: [] for mode in backends}
     answers = set[str]()
-    for _ in range(1 + repeats):  # the first round teaches the adapters, and warms all
-        for mode, backend in backends.items():
+    modes = list(backends)
+    for number in range(1 + repeats):  # the first round teaches the adapters, and warms all
+        start = number % len(modes)
+        for mode in (*modes[start:], *modes[:start]):
+            backend = backends[mode]
             backend.clear_cache()
             backend.reset_counters()
             started, used = time.perf_counter(), time.process_time()
