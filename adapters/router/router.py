@@ -380,9 +380,9 @@ class Router(ProcessLocal):
         self._release_held()
         now = time.monotonic()
         with self._lock:
-            is_hopeless = not self.fleet.may_recover
+            is_hopeless, are_stuck = not self.fleet.may_recover, self.fleet.has_stuck_calls
             late = [it for it in self._held if is_hopeless or it.waited(now) >= self._patience]
-            stuck = [it for it in self._open if it.is_late or self.fleet.has_stuck_calls]
+            stuck = [it for it in self._open if are_stuck or it.is_late]
         for flight in stuck:
             flight.withdraw()
         for flight in late:

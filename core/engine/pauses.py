@@ -53,7 +53,7 @@ class Pauses:
         self.held_back = set[str]()
         self._num_held = Counter[str]()  # calls, by tenant, in this admission
         self._foreign = dict[str, int]()  # slots out of reach, by namespace, in this admission
-        self._is_kept = False  # what is left to other programs goes last already
+        self._renewed = set[str]()  # whose programs' texts go last already, in this admission
         self._next_try = math.inf  # when the engine idles no longer for what is due
         self._paused: OrderedDict[tuple[Space, str], _Paused] = OrderedDict()
 
@@ -65,9 +65,9 @@ class Pauses:
 
     def start(self, sequence: Sequence, needed: int) -> None:
         """A sequence starts. needed: slots that it needs; 0: it leaves none to other programs. What
-        it leaves to them is evicted last."""
+        programs of its tenant use again is evicted last."""
         if needed > self._cache.num_free:
-            self._keep_others(sequence)
+            self._renew(sequence.job.call.owner)
         self.end(sequence.job)
         job, count = sequence.job, sequence.num_ids
         self.working_sets.begin(sequence, job.call, count, is_root=job.is_prefill_only)
@@ -84,7 +84,7 @@ class Pauses:
         """Sequences are about to be admitted."""
         self.working_sets.note_locks()
         self._num_held.clear()
-        self._is_kept = False
+        self._renewed.clear()
         self._foreign.clear()
 
     def reserved(self, sequence: Sequence) -> float:
@@ -120,10 +120,10 @@ class Pauses:
             self._foreign[call.namespace] = total - theirs
         return self._foreign[call.namespace]
 
-    def _keep_others(self, sequence: Sequence) -> None:
-        if not self._is_kept:
-            self._is_kept = True
-            for lease in self.working_sets.kept_from(sequence.job.call):
+    def _renew(self, owner: str) -> None:
+        if owner not in self._renewed:
+            self._renewed.add(owner)
+            for lease in self.working_sets.leases_of(owner):
                 self._cache.renew(lease)
 
     def _is_free(self, call: Call, needed: int, num_new: int) -> bool:

@@ -261,8 +261,8 @@ class Scheduler:
             namespace, sequence.tokens, sequence.match_limit, call.cache_owner, call.weight
         )
 
-    def _start(self, sequence: Sequence, lease: Lease, beside: int) -> None:
-        self.pauses.start(sequence, beside)
+    def _start(self, sequence: Sequence, lease: Lease, needed: int) -> None:
+        self.pauses.start(sequence, needed)
         self._queue.admit(sequence, sequence.num_ids - lease.length)
         sequence.lease = lease
         sequence.row = self.table.take_row()

@@ -9,7 +9,7 @@ differ sooner than their replicas' would. Never used for what a model reads.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Protocol
@@ -46,11 +46,14 @@ class _Outline:
 class OutlineEncoder:
     """Encodes prompts with a tokenizer; chats of plain texts by their outlines. For any thread.
 
-    names: of special tokens, which stay plain text in messages: such chats are rendered.
+    is_plain: whether a text of a message holds no name of a special token that is to stay plain
+      text; chats with others are rendered.
     """
 
-    def __init__(self, tokenizer: Rendering, names: Sequence[str] = ()) -> None:
-        self._tokenizer, self._names = tokenizer, tuple(names)
+    def __init__(
+        self, tokenizer: Rendering, is_plain: Callable[[str], bool] = lambda text: True
+    ) -> None:
+        self._tokenizer, self._is_plain = tokenizer, is_plain
         self._outlines: OrderedDict[tuple[str, ...], _Outline] = OrderedDict()
         self._lock = Lock()
 
@@ -76,8 +79,7 @@ class OutlineEncoder:
             if not isinstance(segment, Text) or segment.ids is not None:
                 return None
             texts.append(segment.text)
-        is_plain = not any(name in text for name in self._names for text in texts)
-        return texts if is_plain else None
+        return texts if all(map(self._is_plain, texts)) else None
 
     def _outlined(self, chat: Chat, texts: Sequence[str]) -> str | None:
         roles = tuple(message.role for message in chat.messages)

@@ -148,7 +148,7 @@ class Tokenizer:
     def key_encoder(self) -> OutlineEncoder:
         """An encoder for prompts that are only compared with each other."""
         plain = self._plain or self._plain_texts
-        return OutlineEncoder(self, () if plain is None else plain.names)
+        return OutlineEncoder(self) if plain is None else OutlineEncoder(self, plain.is_plain)
 
     def render(self, chat: Chat, shown: list[Picture] | None = None) -> list[Segment]:
         """The prompt of a chat as its template writes it. shown: gets the pictures whose
@@ -234,12 +234,15 @@ class PlainNames:
         added = core.get_added_tokens_decoder().values()
         special = (it.content for it in added if it.special and is_special_too)
         known = sorted({*names, *special} - {""}, key=lambda it: (-len(it), it))
-        self.names = tuple(known)
         self._name = re.compile("|".join(map(re.escape, known)) or r"(?!)")
         self._names = frozenset(map(core.token_to_id, known))
         self._core = tokenizers.Tokenizer.from_str(core.to_str())
         self._core.encode_special_tokens = True
         self._ids: dict[str, tuple[int, ...]] = {}  # of the names in texts so far
+
+    def is_plain(self, text: str) -> bool:
+        """Whether none of these names is in a text."""
+        return self._name.search(text) is None
 
     def with_plain_names(self, chat: Chat) -> Chat:
         """The chat with these names as segments of their own, with the ids that spell them."""

@@ -167,12 +167,10 @@ class WorkingSets(Generic[T]):
             return sum(it.size for it in expected if it.number < program.number)
         return sum(it.size for it in expected) + self._tokens_to_come(call)
 
-    def kept_from(self, call: Call) -> list[T]:
-        """The leases that `reserved` counts, those of programs that began last first."""
-        program, expected = self._program(call), self._expected.get(call.owner, ())
-        number = math.inf if program is None else program.number
-        before = sorted((it for it in expected if it.number < number), key=lambda it: -it.number)
-        return [text.lease for it in before for text in it.texts]
+    def leases_of(self, owner: str) -> list[T]:
+        """Leases of what an owner's programs use again, of the last one to begin first."""
+        expected = sorted(self._expected.get(owner, ()), key=lambda it: -it.number)
+        return [text.lease for it in expected for text in it.texts]
 
     def idles_until(self, call: Call, seconds_around: float) -> float | None:
         """Until when a call had better wait even if nothing runs: its program has not begun, and
